@@ -12,6 +12,7 @@
 //   words_one, words_two   LL words, one-shot and two-shot
 //   flags_one, flags_two   flags, likewise
 //   fused                  what the operator chooses
+//   int8                   likewise, but what travels by flags is int8 with a scale for each 64 elements
 //   fused_eager            as fused, not in a graph
 //
 // Counters: gbps is the bytes that a rank sends at least, over time; speedup is the better twin's time over this one.
@@ -107,7 +108,8 @@ struct capacity {
     arrays = std::max(arrays, std::size_t(s.iterations()) * s.bytes());
     array = std::max(array, s.bytes());
     cols = std::max(cols, std::size_t(s.cols) * 2);
-    auto const r = all_reduce<bf16>::requirements(s.ranks, options_of(variant, s));
+    auto const r = variant == "int8" ? all_reduce<bf16, std::int8_t>::requirements(s.ranks, options_of(variant, s))
+                                     : all_reduce<bf16>::requirements(s.ranks, options_of(variant, s));
     bulk = std::max(bulk, r.bulk()), signal = std::max(signal, r.signal());
     max_bytes = std::max(max_bytes, r.max_bytes()), flags = std::max(flags, r.flags_per_source());
   }
@@ -138,7 +140,8 @@ class shape_runner {
     std::vector<variant> all;
     for (std::string const& name : set.variants) {
       if (name.starts_with("bsp")) add(all, name, [this](int i) { twin(i); });
-      else fused(all, name);
+      else if (name == "int8") fused<std::int8_t>(all, name);
+      else fused<bf16>(all, name);
     }
     auto figures = measure(st_, all, s_.iterations(), set.repeats, [this] { st_.ch.reset(); });
     for (auto const& f : refused_) figures.push_back(f);
@@ -193,10 +196,11 @@ class shape_runner {
                                                                           st_.scratch.as<sums>());
                    }});
   }
+  template <class Partial>
   void fused(std::vector<variant>& all, std::string const& name) {
     try {
-      auto const op = std::make_shared<all_reduce<bf16>>(st_.ch, options_of(name, s_));
-      if (s_.norm) op->prepare<rms_norm<bf16>>();
+      auto const op = std::make_shared<all_reduce<bf16, Partial>>(st_.ch, options_of(name, s_));
+      if (s_.norm) op->template prepare<rms_norm<bf16>>();
       add(all, name, [this, op](int i) {
         if (!s_.norm) return (*op)(st_.stream(), {.in = in(i), .out = out(i), .count = s_.count()});
         (*op)(st_.stream(), rows_of(in(i)),
@@ -261,20 +265,23 @@ void print_table() {
 
 int main(int argc, char** argv) {
   setenv("NCCL_NVLS_ENABLE", "0", 1);
-  command_line c(argc, argv,
-                 "bench_all_reduce [--ranks=W] [--kb=KB,...] [--rows=ROWS,...] [--cols=8192] "
-                 "[--operators=all_reduce,rms_norm]\n"
-                 "                 [--variants=NAME,...] [--repeats=7] [--quick] [--budget=S]\n"
-                 "NAME: bsp_eager, bsp_graph, words_one, words_two, flags_one, flags_two, fused, fused_eager. --kb: "
-                 "arrays of all_reduce;\n--rows: rows of rms_norm, of --cols elements, a multiple of 8 up to 8192.");
+  command_line c(
+      argc, argv,
+      "bench_all_reduce [--ranks=W] [--kb=KB,...] [--rows=ROWS,...] [--cols=8192] "
+      "[--operators=all_reduce,rms_norm]\n"
+      "                 [--variants=NAME,...] [--repeats=7] [--quick] [--budget=S]\n"
+      "NAME: bsp_eager, bsp_graph, words_one, words_two, flags_one, flags_two, fused, int8, fused_eager. --kb: "
+      "arrays of all_reduce;\n--rows: rows of rms_norm, of --cols elements, a multiple of 8 up to 8192.");
   using names = std::vector<std::string>;
   bool const quick = c.flag("quick");
   int const of = c.number("ranks", std::max(1, gpus()));
-  names const usual = of == 1   ? names{"fused"}
-                      : of == 2 ? names{"bsp_graph", "words_one", "flags_one", "fused"}
-                                : names{"bsp_graph", "words_one", "words_two", "flags_one", "flags_two", "fused"};
-  set = {of, c.number("repeats", quick ? 3 : 7),
-         c.words("variants", "bsp_eager|bsp_graph|words_one|words_two|flags_one|flags_two|fused|fused_eager", usual)};
+  names const usual = of == 1 ? names{"fused"}
+                      : of == 2
+                          ? names{"bsp_graph", "words_one", "flags_one", "fused", "int8"}
+                          : names{"bsp_graph", "words_one", "words_two", "flags_one", "flags_two", "fused", "int8"};
+  set = {
+      of, c.number("repeats", quick ? 3 : 7),
+      c.words("variants", "bsp_eager|bsp_graph|words_one|words_two|flags_one|flags_two|fused|int8|fused_eager", usual)};
   auto const kbs = c.numbers("kb", quick ? std::vector{4, 64, 1024, 16384}
                                          : std::vector{4, 16, 64, 128, 256, 512, 1024, 4096, 16384, 65536}),
              rows =
