@@ -214,28 +214,12 @@ struct rank_state : rank_base {
         ch(h, {.max_bytes = c.max_bytes, .flags_per_source = c.flags}), nccl(w_), x(nccl.allocate(c.tokens)),
         out(nccl.allocate(c.tokens)), all(nccl.allocate(c.all)), packed(nccl.allocate(c.all)),
         tables(nccl.allocate(c.entries)), rows(c.rows), table(c.entries), weights(c.entries), of(c.entries),
-        of_expert(c.entries), expert(c.entries), list(c.entries), reference(2 * c.tokens) {
-    connect(c);
-  }
+        of_expert(c.entries), expert(c.entries), list(c.entries), reference(2 * c.tokens) {}
 
   channel ch;
   collectives nccl;
   std::byte *x, *out, *all, *packed, *tables;  // registered: [T], [T], [W T], [W T] rows, tables of all
   buffer rows, table, weights, of, of_expert, expert, list, reference;
-
- private:
-  /// NCCL connects its channels as messages grow, and memory that it allocates on one GPU waits for kernels of all. So
-  /// the largest messages go first, while no kernel runs.
-  void connect(capacity const& c) const {
-    std::size_t const bytes = c.all / std::size_t(w.size());
-    std::vector<collectives::message> all;
-    for (int r = 0; r < w.size(); ++r)
-      all.push_back({packed + std::size_t(r) * bytes, this->all + std::size_t(r) * bytes, bytes, bytes, r});
-    w.barrier();
-    nccl.exchange(stream(), all);
-    check_hip(hipStreamSynchronize(stream()), "hipStreamSynchronize");
-    w.barrier();
-  }
 };
 
 class shape_runner {
@@ -468,6 +452,9 @@ void print_table() {
 
 int main(int argc, char** argv) {
   setenv("NCCL_NVLS_ENABLE", "0", 1);
+  // Between threads of a process the sends and receives of NCCL 2.28 hang once it registers their memory by itself
+  setenv("NCCL_LOCAL_REGISTER", "0", 1);
+  setenv("NCCL_GRAPH_REGISTER", "0", 1);
   command_line c(argc, argv,
                  "bench_moe [--ranks=W] [--tokens=T,...] [--hidden=7168] [--experts=256] [--top-k=8]\n"
                  "          [--spread=even,skewed] [--operators=dispatch,combine] [--variants=NAME,...] [--repeats=7]\n"
