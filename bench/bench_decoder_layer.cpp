@@ -182,7 +182,8 @@ class shape_runner {
          [this, stream](void const* mine, void* all, std::size_t bytes) {
            st_.nccl.all_gather(stream, mine, all, bytes);
          },
-         [this, stream](bf16 const* mine, bf16* sum, std::size_t n) { st_.nccl.all_reduce(stream, mine, sum, n); }},
+         [this, stream](bf16 const* mine, bf16* sum, std::size_t n) { st_.nccl.all_reduce(stream, mine, sum, n); },
+         [this, stream] { st_.nccl.complete(stream); }},
         [this](std::size_t bytes) { return st_.nccl.allocate(bytes); });
   }
   /// The first call of a shape measures all heuristics, outside of a capture: prepare() makes it.

@@ -337,6 +337,7 @@ class shape_runner {
     };
     auto const twin = [&](int i) {
       shard(i);
+      st_.nccl.complete(st_.stream());
       st_.nccl.all_gather(st_.stream(), send(i), st_.received, s_.payload());
       combine_payloads<<<dim3(unsigned((s_.result() / 8 + 255) / 256)), dim3(256), 0, st_.stream()>>>(
           st_.received, std::int64_t(s_.payload()), s_.ranks, s_.rows(), s_.d, out(i));

@@ -82,6 +82,8 @@ struct twin_operations {
   std::function<void(int which, bf16 const* a, bf16 const* b, bf16* c, int m, int n, int k)> multiply;
   std::function<void(void const* mine, void* all, std::size_t bytes)> gather;
   std::function<void(bf16 const* mine, bf16* sum, std::size_t count)> reduce;
+  /// Makes `gather` wait for fusewire's kernel before it; may be empty, where it does by itself.
+  std::function<void()> complete = {};
 };
 
 /// The twin on one rank.
@@ -112,6 +114,7 @@ class decoder_twin {
     auto call = fused_.attention(t, q_, cache, reinterpret_cast<bf16*>(part_));
     call.lse = reinterpret_cast<float*>(part_ + std::size_t(n * s_.q_heads * s_.d) * 2);
     attend_(stream, call);
+    if (do_.complete) do_.complete();
     do_.gather(part_, parts_, payload(n));
     merge_attention<<<blocks(n * own * s_.d / 8), dim3(256), 0, stream>>>(parts_, std::int64_t(payload(n)), ranks, n,
                                                                           s_.q_heads, w_.rank() * own, own, attended_);

@@ -102,6 +102,10 @@ class blas_gemm {
   int chosen_ = 0;
 };
 
+#if defined(FUSEWIRE_BENCH_NVIDIA)
+inline __global__ void nothing() {}
+#endif
+
 /// A communicator of the world's ranks, and memory registered with it: as symmetric windows, if the version has them.
 class collectives {
  public:
@@ -136,6 +140,18 @@ class collectives {
     return static_cast<std::byte*>(p);
   }
   bool symmetric() const { return symmetric_; }
+
+  /// Ends what is enqueued before the next collective begins. The symmetric kernels of NCCL 2.28 to 2.30.6 are launched
+  /// ahead of their predecessor's end and do not wait for it: they need this behind a kernel that lets others start
+  /// early, as fusewire's do.
+  void complete(hipStream_t stream) const {
+#if defined(FUSEWIRE_BENCH_NVIDIA) && NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0) && \
+    NCCL_VERSION_CODE < NCCL_VERSION(2, 30, 7)
+    if (symmetric_) nothing<<<dim3(1), dim3(1), 0, stream>>>();
+#else
+    (void)stream;
+#endif
+  }
 
   void all_gather(hipStream_t stream, void const* mine, void* all, std::size_t bytes) const {
     check_nccl(ncclAllGather(mine, all, bytes, ncclInt8, comm_, stream), "ncclAllGather");
