@@ -10,9 +10,14 @@ OPERATORS = {"all_reduce": ("`all_reduce`", "NCCL's all-reduce"),
              "reduce_scatter": ("`reduce_scatter`", "NCCL's reduce-scatter"),
              "all_to_all": ("`all_to_all`", "NCCL's sends and receives"),
              "all_to_all_v": ("`all_to_all_v`, counts on the device", "NCCL's sends and receives, counts on the host"),
+             "dispatch": ("`moe_dispatch`", "NCCL, the faster of all-gather, and of sends and receives the host knows"),
+             "combine": ("`moe_combine`", "NCCL, the faster of reduce-scatter, and of sends, receives and a kernel"),
+             "moe_mlp": ("experts' MLP in two launches", "the four launches of `moe_dispatch`, `grouped_gemm` twice, "
+                                                         "`moe_combine`"),
              "grouped_gemm": ("`grouped_gemm`", "cuBLASLt's GEMM for each group")}
-TWINS = ("bsp_graph", "bsp_eager", "loop")
-FILES = ("all_reduce", "collectives", "grouped_gemm")
+OURS = ("fused", "by_token")
+TWINS = ("bsp_graph", "bsp_eager", "exchange", "single", "loop")
+FILES = ("all_reduce", "collectives", "moe", "moe_mlp", "grouped_gemm")
 
 
 def size_of(keys):
@@ -20,12 +25,14 @@ def size_of(keys):
     if "G" in keys:
         skewed = ", one of 8 times the mean" if keys["skew"] == "8" else ""
         return f"{keys['M']} rows, {keys['G']} groups{skewed}", (int(keys["G"]), int(keys["M"]), keys["skew"])
+    if "tokens" in keys:
+        return f"{keys['tokens']} tokens", (int(keys["tokens"]),)
     bytes_of = int(keys["kb"]) * 1024 if "kb" in keys else int(keys["rows"]) * int(keys["cols"]) * 2
     return f"{bytes_of // 1024} KB" if bytes_of < 1 << 20 else f"{bytes_of >> 20} MB", (bytes_of,)
 
 
 def read(results):
-    """(operator, machine, file's stem) -> [(size, us of the twin, us of ours)], by size."""
+    """(operator, how its input is spread, machine, file's stem) -> [(size, us of the twin, us of ours)], by size."""
     found = {}
     for name in FILES:
         for path in sorted(results.glob(name + ".*.json")):
@@ -33,12 +40,14 @@ def read(results):
             for variants in shapes_of(data).values():
                 times = {v: b["real_time"] for v, b in variants.items() if not b.get("error_occurred")}
                 twins = [times[v] for v in TWINS if v in times]
-                if not twins or "fused" not in times:
+                ours = next((v for v in OURS if v in times), None)
+                if not twins or not ours:
                     continue
-                name = variants["fused"]["name"]
+                name = variants[ours]["name"]
                 size, order = size_of(key_of(name))
-                key = name.split("/")[0], data["context"]["machine"], path.stem
-                found.setdefault(key, []).append((order, size, min(twins), times["fused"]))
+                spread = ", one expert with 8 times the mean" if name.endswith("/skewed") else ""
+                key = name.split("/")[0], spread, data["context"]["machine"], path.stem
+                found.setdefault(key, []).append((order, size, min(twins), times[ours]))
     return {key: [row[1:] for row in sorted(rows)] for key, rows in found.items()}
 
 
@@ -55,18 +64,18 @@ def in_words(rows):
 def for_readers(results):
     """Rows of README.md's table."""
     extent = lambda rows: f"{rows[0][0].split(',')[0]} to {rows[-1][0].split(',')[0]}"
-    return [f"| {OPERATORS[op][0]} | {OPERATORS[op][1]} | {machine}, {extent(rows)}: {in_words(rows)} | not simulated |"
-            for (op, machine, _), rows in read(results).items()]
+    return [f"| {OPERATORS[op][0]}{spread} | {OPERATORS[op][1]} | {machine}, {extent(rows)}: {in_words(rows)} | not simulated |"
+            for (op, spread, machine, _), rows in read(results).items()]
 
 
 def section(results, older):
     """A table of each operator for performance.md."""
     out = []
-    for (op, machine, stem), rows in read(results).items():
+    for (op, spread, machine, stem), rows in read(results).items():
         title, twin = OPERATORS[op]
         state = ", older kernels" if older.get(stem, {}).get("older", True) else ""
         line = lambda name, cells: "| " + " | ".join([name, *cells]) + " |"
-        out += [f"**{title}** beside {twin}, {machine}{state}: {in_words(rows)}.\n",
+        out += [f"**{title}**{spread} beside {twin}, {machine}{state}: {in_words(rows)}.\n",
                 line("", (size for size, *_ in rows)), "|---" + "|--:" * len(rows) + "|",
                 line("twin, us", (f"{us:.1f}" for _, us, _ in rows)),
                 line("fused, us", (f"{us:.1f}" for *_, us in rows)),
