@@ -82,7 +82,8 @@ def build(text: str, include: str, hip: bool) -> pathlib.Path:
     """The shared object of a source: compiled, or found. Several processes that want one wait for the first.
     Fails: BadArgument with the compiler's words; NotBuilt."""
     command = [*compiler(hip), "-std=c++20", "-shared", "-DNDEBUG", f"-I{include}",
-               *(["-fPIC"] if hip else ["-Xcompiler=-fPIC", "-diag-suppress=177"])]
+               *(["-fPIC", "-Wl,--exclude-libs,ALL"] if hip else
+                 ["-Xcompiler=-fPIC", "-Xlinker=--exclude-libs=ALL", "-diag-suppress=177"])]
     words = [w for w in command if w != f"-I{include}"] + [text, _hash_of_headers(include)]
     folder = cache()
     folder.mkdir(parents=True, exist_ok=True)
