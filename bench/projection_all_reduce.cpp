@@ -1,9 +1,13 @@
-// Times all_reduce by every way that rows can travel, and prints a line for each:
+// Times all_reduce as it chooses, then by every way that rows can travel, and prints a line for each:
 //
-//   fusewire-sim --time --gpus 8 projection_all_reduce RANKS ROWS COLUMNS [norm]
+//   fusewire-sim --time --gpus 8 projection_all_reduce RANKS ROWS COLUMNS [norm] [chosen]
+//
+// chosen: the first line alone.
 #include "projection.hpp"
 
 #include <fusewire/ops/all_reduce.hpp>
+
+#include <string_view>
 
 using namespace fusewire;
 using namespace fusewire::projected;
@@ -55,19 +59,26 @@ double time_of(world& w, all_reduce_options const& o, int rows, int cols, bool n
 int main(int argc, char** argv) try {
   int const ranks = argc > 3 ? std::atoi(argv[1]) : 0, rows = argc > 3 ? std::atoi(argv[2]) : 0,
             cols = argc > 3 ? std::atoi(argv[3]) : 0;
-  bool const norm = argc > 4;
+  bool const norm = argc > 4 && std::string_view(argv[4]) == "norm",
+             only_chosen = argc > 4 && std::string_view(argv[argc - 1]) == "chosen";
   if (ranks < 1 || rows < 1 || cols < 1) return 2;
   run(ranks, [&](world& w) {
+    auto const print = [&](char const* transport, char const* shots, all_reduce_options const& o) {
+      double const us = time_of(w, o, rows, cols, norm);
+      if (w.rank() == 0)
+        std::printf("%d %d %d %s %s %s %.2f\n", ranks, rows, cols, norm ? "norm" : "sum", transport, shots, us),
+            std::fflush(stdout);
+    };
+    all_reduce_options const chosen{.max_rows = rows, .max_cols = cols};
+    print("chosen", "chosen", chosen);
+    if (only_chosen) return;
     for (auto const transport : {row_transport::ll_words, row_transport::flags})
       for (auto const shots : {reduce_algorithm::one_shot, reduce_algorithm::two_shot}) {
         if (ranks <= 2 && shots == reduce_algorithm::two_shot) continue;
-        all_reduce_options const o{.max_rows = rows, .max_cols = cols, .shots = shots, .transport = transport};
-        double const us = time_of(w, o, rows, cols, norm);
-        if (w.rank() == 0)
-          std::printf("%d %d %d %s %s %s %.2f\n", ranks, rows, cols, norm ? "norm" : "sum",
-                      transport == row_transport::flags ? "flags" : "words",
-                      shots == reduce_algorithm::one_shot ? "one" : "two", us),
-              std::fflush(stdout);
+        all_reduce_options o = chosen;
+        o.shots = shots, o.transport = transport;
+        print(transport == row_transport::flags ? "flags" : "words",
+              shots == reduce_algorithm::one_shot ? "one" : "two", o);
       }
   });
 } catch (std::exception const& e) {

@@ -10,10 +10,9 @@ OPERATORS = {"all_reduce": ("`all_reduce`", "NCCL's all-reduce"),
              "reduce_scatter": ("`reduce_scatter`", "NCCL's reduce-scatter"),
              "all_to_all": ("`all_to_all`", "NCCL's sends and receives"),
              "all_to_all_v": ("`all_to_all_v`, counts on the device", "NCCL's sends and receives, counts on the host"),
-             "dispatch": ("`moe_dispatch`", "NCCL, the faster of all-gather, and of sends and receives the host knows"),
-             "combine": ("`moe_combine`", "NCCL, the faster of reduce-scatter, and of sends, receives and a kernel"),
-             "moe_mlp": ("experts' MLP in two launches", "the four launches of `moe_dispatch`, `grouped_gemm` twice, "
-                                                         "`moe_combine`"),
+             "dispatch": ("`moe_dispatch`", "NCCL's all-gather, or its sends of sizes that the host knows"),
+             "combine": ("`moe_combine`", "NCCL's reduce-scatter, or its sends and a kernel"),
+             "moe_mlp": ("`dispatch_gemm`, `gemm_combine`: an MLP of experts", "our own four launches"),
              "grouped_gemm": ("`grouped_gemm`", "cuBLASLt's GEMM for each group")}
 OURS = ("fused", "by_token")
 TWINS = ("bsp_graph", "bsp_eager", "exchange", "single", "loop")
@@ -26,7 +25,8 @@ def size_of(keys):
         skewed = ", one of 8 times the mean" if keys["skew"] == "8" else ""
         return f"{keys['M']} rows, {keys['G']} groups{skewed}", (int(keys["G"]), int(keys["M"]), keys["skew"])
     if "tokens" in keys:
-        return f"{keys['tokens']} tokens", (int(keys["tokens"]),)
+        tokens = int(keys["tokens"])
+        return f"{tokens} token{'s' * (tokens > 1)}", (tokens,)
     bytes_of = int(keys["kb"]) * 1024 if "kb" in keys else int(keys["rows"]) * int(keys["cols"]) * 2
     return f"{bytes_of // 1024} KB" if bytes_of < 1 << 20 else f"{bytes_of >> 20} MB", (bytes_of,)
 
@@ -64,8 +64,8 @@ def in_words(rows):
 def for_readers(results):
     """Rows of README.md's table."""
     extent = lambda rows: f"{rows[0][0].split(',')[0]} to {rows[-1][0].split(',')[0]}"
-    return [f"| {OPERATORS[op][0]}{spread} | {OPERATORS[op][1]} | {machine}, {extent(rows)}: {in_words(rows)} | not simulated |"
-            for (op, spread, machine, _), rows in read(results).items()]
+    return [f"| {OPERATORS[op][0]} | {OPERATORS[op][1]} | {machine}, {extent(rows)}: {in_words(rows)} | not simulated |"
+            for (op, spread, machine, _), rows in read(results).items() if not spread]
 
 
 def section(results, older):
