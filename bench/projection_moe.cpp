@@ -1,12 +1,13 @@
 // Times moe_dispatch and moe_combine, by token and by expert, and prints a line for each:
 //
-//   fusewire-sim --time --gpus 8 projection_moe RANKS TOKENS [HIDDEN [EXPERTS [TOP_K]]]
+//   fusewire-sim --time --gpus 8 projection_moe RANKS TOKENS [HIDDEN [EXPERTS [TOP_K [by_token|by_expert]]]]
 #include "projection.hpp"
 
 #include <fusewire/ops/moe_combine.hpp>
 #include <fusewire/ops/moe_dispatch.hpp>
 
 #include <random>
+#include <string_view>
 
 using namespace fusewire;
 using namespace fusewire::projected;
@@ -65,6 +66,8 @@ int main(int argc, char** argv) try {
   if (ranks < 1 || tokens < 1 || hidden % 8 != 0) return 2;
   run(ranks, [&](world& w) {
     for (auto const layout : {moe_layout::by_token, moe_layout::by_expert}) {
+      char const* const name = layout == moe_layout::by_token ? "by_token" : "by_expert";
+      if (argc > 6 && std::string_view(argv[6]) != name) continue;
       moe_options const o{.max_tokens = tokens,
                           .experts = number(4, 256),
                           .top_k = number(5, 8),
@@ -72,8 +75,7 @@ int main(int argc, char** argv) try {
                           .layout = layout};
       auto const [there, back] = times_of(w, o, hidden);
       if (w.rank() == 0)
-        std::printf("%d %d %d %s dispatch %.2f combine %.2f\n", ranks, tokens, hidden,
-                    layout == moe_layout::by_token ? "by_token" : "by_expert", there, back),
+        std::printf("%d %d %d %s dispatch %.2f combine %.2f\n", ranks, tokens, hidden, name, there, back),
             std::fflush(stdout);
     }
   });

@@ -59,9 +59,8 @@ def project(build, known, budget):
             lines = run(build, "projection_all_reduce", ranks, max(1, elements // COLS), min(elements, COLS), "chosen")
             known[name_of(row)] = float(lines[0][-1])
         else:
-            for line in run(build, "projection_moe", ranks, size):
-                if line[3] == "by_token":
-                    known[f"dispatch/W:{ranks}/{size}"], known[f"combine/W:{ranks}/{size}"] = float(line[5]), float(line[7])
+            line = run(build, "projection_moe", ranks, size, 7168, 256, 8, "by_token")[0]
+            known[f"dispatch/W:{ranks}/{size}"], known[f"combine/W:{ranks}/{size}"] = float(line[5]), float(line[7])
         print(f"{name_of(row)}: {known[name_of(row)]:.1f} us, published {row['us']:.1f} us", flush=True)
         RESULT.write_text(json.dumps({"context": {"projected": "fusewire-sim --time"},
                                       "us": dict(sorted(known.items()))}, indent=1) + "\n")
