@@ -207,7 +207,7 @@ class all_reduce {
     for_largest(ranks, o, shots, row_transport::flags, [&](all_reduce_plan const& p) {
       std::size_t bytes = flag_rows<T>::bytes(ranks, 1 + p.two_shot, p.sections);
       if (o.shots == reduce_algorithm::automatic && shots == reduce_algorithm::one_shot && ranks > 2)
-        bytes = std::min(bytes, all_reduce_policy::of(compiled_for).one_shot_flags);
+        bytes = std::min(bytes, all_reduce_policy::of(compiled_for).one_shot_flags * std::size_t(ranks - 1));
       // Smaller calls have other chunks, and so may pad a section by as much as a chunk
       std::size_t const padding = std::size_t(p.max_chunk) + std::size_t(p.sections.vectors) * 16;
       most = std::max(most, bytes + std::size_t(ranks - 1) * (1 + p.two_shot) * padding);

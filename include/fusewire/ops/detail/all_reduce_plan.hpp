@@ -47,7 +47,7 @@ struct all_reduce_plan : row_plan {
     all_reduce_plan p;
     p.words = transport == row_transport::ll_words || (transport == row_transport::automatic && fits);
     p.two_shot = shots == reduce_algorithm::automatic
-                     ? ranks > 2 && sent > (p.words ? policy.one_shot_words : policy.one_shot_flags)
+                     ? ranks > 2 && (p.words ? sent > policy.one_shot_words : bytes > policy.one_shot_flags)
                      : shots == reduce_algorithm::two_shot;
     return p;
   }
