@@ -2,7 +2,7 @@
 """usage: published.py [--run BUILD] [--budget SECONDS] [--check]
 
 Writes the tables of docs/published.md: what others measured on MI300X (bench/published/mi300x.csv) beside what the
-simulator's clock projects for this library (bench/results/published.mi300x_projected.json).
+simulator's clock projects for this library (bench/published/mi300x_projected.json).
 
   --run BUILD       project what is missing first, with the programs of BUILD, such as build/sim
   --budget SECONDS  after which nothing more is begun (default: no limit)
@@ -19,7 +19,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs/published.md"
-RESULT = ROOT / "bench/results/published.mi300x_projected.json"
+RESULT = ROOT / "bench/published/mi300x_projected.json"
 COLS = 8192  # the most of a row of the arrays
 TITLES = {"all_reduce": ("`all_reduce`, bf16; others: fp16", "KB"),
           "dispatch": ("`moe_dispatch` by token, bf16, hidden 7168, 256 experts, top-8", "tokens of a rank"),
