@@ -1,6 +1,8 @@
 // gemm_tile::batch_invariant: a row has the same bits whatever rows are multiplied with it. Numbers are no integers, so
 // another order of sums gives other bits. all_reduce has one order.
 #pragma once
+#include <fusewire/gemm/gemm_plan.hpp>
+
 #include "support.hpp"
 
 namespace batch_invariance {
@@ -110,6 +112,27 @@ Call<bf16> call_of(batches const& x, int m, int c_rows, int c_columns) {
 template <class Op, class Options>
 channel_options channel_for(int ranks, Options const& o) {
   return channel_options::of(Op::requirements(ranks, o));
+}
+
+/// Every number of rows, by an operator of two ranks, and every ninth by one of three. launch(op, x, m) multiplies a
+/// batch and returns what compare_c() takes. all_columns: C has the columns of all ranks.
+template <class Op, class Options, class Launch>
+void compare_on_ranks(char const* what, bool all_columns, Launch const& launch) {
+  layout const b_layout = any_layout();
+  int const ranks = GENERATE(2, 3);
+  CAPTURE(ranks);
+  on_ranks(
+      ranks,
+      [&](rank_of_test& r) {
+        constexpr int k = 200;
+        batches x(r, k, max_n, b_layout, 1 + unsigned(r.rank()));
+        Options const o{.max_m = max_m, .max_n = max_n, .k = k, .tile = gemm_tile::batch_invariant};
+        channel ch(r.heap, channel_for<Op>(ranks, o));
+        Op op(ch, o);
+        x.compare_c(what, all_columns ? ranks * max_n : max_n, ranks == 2 ? 1 : 9,
+                    [&](int m) { return launch(op, x, m); });
+      },
+      large_heap());
 }
 
 }  // namespace batch_invariance

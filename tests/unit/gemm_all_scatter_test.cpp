@@ -272,21 +272,9 @@ TEST_CASE("gemm_all_scatter refuses what it cannot do, and says what it can", "[
 TEST_CASE("batch_invariant: gemm_all_scatter, every number of rows from 1 to 256",
           "[gemm_all_scatter][batch_invariant]") {
   using namespace batch_invariance;
-  layout const b_layout = any_layout();
-  int const ranks = GENERATE(2, 3);
-  CAPTURE(ranks);
-  on_ranks(
-      ranks,
-      [&](rank_of_test& r) {
-        constexpr int k = 200;
-        batches x(r, k, max_n, b_layout, 1 + unsigned(r.rank()));
-        gemm_all_scatter_options const o{.max_m = max_m, .max_n = max_n, .k = k, .tile = gemm_tile::batch_invariant};
-        channel ch(r.heap, channel_for<gemm_all_scatter<bf16>>(ranks, o));
-        gemm_all_scatter<bf16> op(ch, o);
-        x.compare_c("gemm_all_scatter", ranks * max_n, 7, [&](int m) {
-          op(r.stream, call_of<gemm_all_scatter_call>(x, m, m, ranks * max_n));
-          return std::pair(0, m);
-        });
-      },
-      large_heap());
+  compare_on_ranks<gemm_all_scatter<bf16>, gemm_all_scatter_options>(
+      "gemm_all_scatter", true, [](gemm_all_scatter<bf16>& op, batches const& x, int m) {
+        op(x.r.stream, call_of<gemm_all_scatter_call>(x, m, m, x.r.size() * max_n));
+        return std::pair(0, m);
+      });
 }

@@ -297,21 +297,8 @@ TEST_CASE("gemm_ar refuses what it cannot do, and says what it can", "[gemm_ar][
 
 TEST_CASE("batch_invariant: gemm_ar, every number of rows from 1 to 256", "[gemm_ar][batch_invariant]") {
   using namespace batch_invariance;
-  layout const b_layout = any_layout();
-  int const ranks = GENERATE(2, 3);
-  CAPTURE(ranks);
-  on_ranks(
-      ranks,
-      [&](rank_of_test& r) {
-        constexpr int k = 200;
-        batches x(r, k, max_n, b_layout, 1 + unsigned(r.rank()));
-        gemm_ar_options const o{.max_m = max_m, .max_n = max_n, .k = k, .tile = gemm_tile::batch_invariant};
-        channel ch(r.heap, channel_for<gemm_ar<bf16>>(ranks, o));
-        gemm_ar<bf16> op(ch, o);
-        x.compare_c("gemm_ar", max_n, ranks == 2 ? 1 : 9, [&](int m) {  // one-shot, then two-shot
-          op(r.stream, call_of<gemm_ar_call>(x, m, m, max_n));
-          return std::pair(0, m);
-        });
-      },
-      large_heap());
+  compare_on_ranks<gemm_ar<bf16>, gemm_ar_options>("gemm_ar", false, [](gemm_ar<bf16>& op, batches const& x, int m) {
+    op(x.r.stream, call_of<gemm_ar_call>(x, m, m, max_n));  // one-shot, then two-shot
+    return std::pair(0, m);
+  });
 }

@@ -326,22 +326,8 @@ TEST_CASE("gemm_rs refuses what it cannot do, and says what it can", "[gemm_rs][
 
 TEST_CASE("batch_invariant: gemm_rs, every number of rows from 1 to 256", "[gemm_rs][batch_invariant]") {
   using namespace batch_invariance;
-  layout const b_layout = any_layout();
-  int const ranks = GENERATE(2, 3);
-  CAPTURE(ranks);
-  on_ranks(
-      ranks,
-      [&](rank_of_test& r) {
-        constexpr int k = 200;
-        batches x(r, k, max_n, b_layout, 1 + unsigned(r.rank()));
-        gemm_rs_options const o{.max_m = max_m, .max_n = max_n, .k = k, .tile = gemm_tile::batch_invariant};
-        channel ch(r.heap, channel_for<gemm_rs<bf16>>(ranks, o));
-        gemm_rs<bf16> op(ch, o);
-        x.compare_c("gemm_rs", max_n, ranks == 2 ? 1 : 9, [&](int m) {
-          row_shards const shards(m, ranks, 1);
-          op(r.stream, call_of<gemm_rs_call>(x, m, op.rows(m), max_n));
-          return std::pair(shards.first_row(r.rank()), op.rows(m));
-        });
-      },
-      large_heap());
+  compare_on_ranks<gemm_rs<bf16>, gemm_rs_options>("gemm_rs", false, [](gemm_rs<bf16>& op, batches const& x, int m) {
+    op(x.r.stream, call_of<gemm_rs_call>(x, m, op.rows(m), max_n));
+    return std::pair(row_shards(m, x.r.size(), 1).first_row(x.r.rank()), op.rows(m));
+  });
 }
