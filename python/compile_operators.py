@@ -115,7 +115,8 @@ def build(out, objects, jobs=None):
 
     link = [host[0], "-shared", "-o", out, *(made for _, made, _ in work), f"-L{torch / 'lib'}", "-Wl,--no-as-needed",
             "-ltorch_cpu", "-ltorch_hip" if hip else "-ltorch_cuda", "-Wl,--as-needed",
-            "-Wl,--no-undefined", "-Wl,--allow-shlib-undefined", f"-Wl,--version-script={sources / 'exports.map'}", "-s", "-lpthread", "-ldl"]
+            "-Wl,--no-undefined", "-Wl,--allow-shlib-undefined", "-s", "-lpthread", "-ldl",
+            f"-Wl,--version-script={sources / 'exports.map'}"]
     out.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run([*link, *_runtime(torch, hip)], check=True)
     return out

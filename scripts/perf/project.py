@@ -377,7 +377,7 @@ def layers(runner, shapes):
     """A decoder layer of Llama 3 70B's shapes on 8 GPUs, in 7, 8 and 9 launches, and its bulk-synchronous twin, whose GEMMs and collectives are this library's."""
     program, w = runner.program.parent / "projection_layer", 8
     if not program.exists():
-        sys.exit(f"error: {program} is not there\n       cmake --build it: target projection_layer")
+        sys.exit(f"error: {program} is not there\n       cmake --build it, in a preset with FUSEWIRE_BENCHMARK_LAYERS: target projection_layer")
     def make(known, fresh, add):
         for batch, tokens in shapes:
             for argument, variant in (("twin", "bsp_graph"), ("7", "fused"), ("8", "fused_8"), ("9", "fused_9")):

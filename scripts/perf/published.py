@@ -37,6 +37,9 @@ def name_of(row):
 
 
 def run(build, program, *arguments):
+    for needed in "sim/fusewire-sim", f"bin/{program}":
+        if not pathlib.Path(build, needed).exists():
+            sys.exit(f"error: {build} has no {needed}\n       expected the folder of a build of the preset sim")
     command = [f"{build}/sim/fusewire-sim", "--time", "--gpus", str(arguments[0]), f"{build}/bin/{program}",
                *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -48,7 +51,8 @@ def run(build, program, *arguments):
 def project(build, known, budget):
     """Adds what is missing, smallest first, and files it after each run."""
     begin = time.monotonic()
-    for row in sorted(published(), key=lambda r: (r["size"] * (1 if r["operator"] == "all_reduce" else 64), r["ranks"])):
+    kb_of = {"all_reduce": 1, "dispatch": 64, "combine": 64}  # of a size, about: how long it is simulated
+    for row in sorted(published(), key=lambda r: (r["size"] * kb_of[r["operator"]], r["ranks"])):
         if name_of(row) in known:
             continue
         if budget and time.monotonic() - begin > budget:
