@@ -38,6 +38,8 @@ FUSEWIRE_EXPORT std::size_t fusewire_size_of_routing_layout() { return sizeof(fu
 FUSEWIRE_EXPORT std::size_t fusewire_size_of_dispatch_call() { return sizeof(fusewire::binding::dispatch_call); }
 FUSEWIRE_EXPORT std::size_t fusewire_size_of_combine_call() { return sizeof(fusewire::binding::combine_call); }
 FUSEWIRE_EXPORT std::size_t fusewire_size_of_grouped_call() { return sizeof(fusewire::binding::grouped_call); }
+FUSEWIRE_EXPORT std::size_t fusewire_size_of_kernel_options() { return sizeof(fusewire::binding::kernel_options); }
+FUSEWIRE_EXPORT std::size_t fusewire_size_of_kernel_call() { return sizeof(fusewire::binding::kernel_call); }
 
 namespace fusewire::binding {
 
@@ -100,6 +102,15 @@ FUSEWIRE_EXPORT char const* fusewire_moe_combine(char const* group, combine_call
 }
 FUSEWIRE_EXPORT char const* fusewire_grouped_gemm(char const* group, grouped_call const* c) {
   return tried([&] { group_of(group).multiply_groups(*c); });
+}
+FUSEWIRE_EXPORT char const* fusewire_make_kernel(char const* group, kernel_options const* o, int* number) {
+  return tried([&] { *number = group_of(group).make_kernel(*o); });
+}
+FUSEWIRE_EXPORT char const* fusewire_launch_kernel(char const* group, kernel_call const* c) {
+  return tried([&] { group_of(group).launch_kernel(*c); });
+}
+FUSEWIRE_EXPORT char const* fusewire_end_kernel(char const* group, int number) {
+  return tried([&] { group_of(group).end_kernel(number); });
 }
 FUSEWIRE_EXPORT char const* fusewire_layout_of_routing(char const* group, routing_layout* l) {
   return tried([&] { *l = group_of(group).layout_of_routing(); });

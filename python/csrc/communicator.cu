@@ -3,11 +3,13 @@
 
 #include <fusewire/fusewire.hpp>
 #include <fusewire/host.ipp>
+#include <atomic>
 #include <map>
 #include <tuple>
 #include <vector>
 
 #include "operators.hpp"
+#include "own_kernel.hpp"
 #include "row_cuts.hpp"
 
 namespace fusewire::binding {
@@ -113,6 +115,7 @@ heap_options heap_options_of(communicator_options const& o, requirements const& 
   h.wait_limit = std::chrono::nanoseconds(std::int64_t(o.wait_seconds * 1e9));
   return h;
 }
+std::atomic<int> kernels_made = 0;  // by all communicators
 
 auto key_of(decode_shape const& s) {
   return std::tuple(s.type, s.q_heads, s.kv_heads, s.head_dim, s.page_size, s.max_pages, s.scale, s.by_heads, s.masked,
@@ -142,6 +145,7 @@ struct communicator::state {
   std::map<std::pair<collective_kind, element>, std::unique_ptr<collective_operator>> collectives;
   std::unique_ptr<rows_operator> rows;
   std::map<element, std::unique_ptr<expert_layer>> experts;
+  std::map<int, own_kernel> kernels;  // by number
 
   /// A copy has no type.
   collective_operator& collective_for(collective_kind kind, element type) {
@@ -260,9 +264,45 @@ routing_layout communicator::layout_of_routing() const {
   return maker_of_experts(element::bf16).routing(size(), state_->o);
 }
 
+int communicator::make_kernel(kernel_options const& o) {
+  state& s = *state_;
+  auto const where = std::source_location::current();
+  using named = heap::named;
+  s.memory->require_equal_on_ranks(
+      "kernel",
+      std::array{named{"whether they have compiled it", o.kernel != nullptr}, named{"a hash of its source", o.source},
+                 named{"max_bytes", std::uint64_t(o.max_bytes)},
+                 named{"flags_per_source", std::uint64_t(o.flags_per_source)},
+                 named{"programmatic", std::uint64_t(o.programmatic)}},
+      where, s.memory->state()->alarmed());
+  require(o.kernel != nullptr, where, "kernel: no kernel; expected the address of one");
+  require(o.max_bytes >= 1 && o.flags_per_source >= 1, where, "kernel: max_bytes = ", o.max_bytes,
+          ", flags_per_source = ", o.flags_per_source, "; expected at least 1 of each");
+  try {
+    int const number = ++kernels_made;
+    s.kernels.try_emplace(number, s.ranks, o, std::chrono::nanoseconds(std::int64_t(s.o.wait_seconds * 1e9)));
+    return number;
+  } catch (std::exception const& e) {
+    s.ranks.fail(e.what());
+    throw;
+  }
+}
+void communicator::launch_kernel(kernel_call const& c) {
+  auto const k = state_->kernels.find(c.number);
+  if (k == state_->kernels.end())
+    refuse("a kernel that was destroyed, or is of another group; expected fusewire.kernel() before");
+  k->second.call(c);
+}
+void communicator::end_kernel(int number) {
+  if (state_->kernels.erase(number)) state_->ranks.collect();
+}
+
 void communicator::check(void* stream) { state_->ranks.check(static_cast<hipStream_t>(stream)); }
 void communicator::poll_errors() { state_->ranks.poll_errors(); }
-void communicator::reset() { state_->ch->reset(); }
+void communicator::reset() {
+  state_->ch->reset();
+  for (auto& [number, k] : state_->kernels) k.reset();
+}
 void communicator::end() {
   state& s = *state_;
   s.ranks.exchange().barrier();  // all launches of all ranks are made
@@ -271,6 +311,7 @@ void communicator::end() {
   s.collectives.clear();
   s.rows.reset();
   s.experts.clear();
+  s.kernels.clear();
   s.ch.reset();
   s.memory.reset();
   s.ranks.collect();

@@ -11,6 +11,10 @@
 #include <memory>
 #include <string>
 
+namespace fusewire {
+struct kernel_parameter;
+}
+
 namespace fusewire::binding {
 
 /// Element types.
@@ -154,6 +158,28 @@ struct grouped_call {
   bool gated;  // rows of w are in turn gate and up; y = silu(gate) up
 };
 
+/// A kernel of the caller's, compiled elsewhere, and its channel. Read by ctypes, too.
+struct kernel_options {
+  void const* kernel;  // its address; null: this rank has failed to compile it
+  kernel_parameter const* parameters;
+  char const* name;        // for messages
+  std::uint64_t source;    // a hash of its text
+  std::int64_t max_bytes;  // of channel_options
+  int flags_per_source;    // likewise
+  bool programmatic;       // of launch_shape
+};
+/// One launch of it. Read by ctypes, too.
+struct kernel_call {
+  void* stream;
+  int number;  // which make_kernel() has returned
+  int blocks, threads, shared_bytes;
+  matrix_of_torch const *reads, *writes;  // for each parameter that is a pointer or a matrix, of what is const or not
+  std::int64_t const* integers;           // for each that is an integer or a bool
+  double const* floats;                   // for each that is another number
+  int read_count, write_count, integer_count, float_count;
+  std::uint64_t extents[4];  // equal on all ranks
+};
+
 /// How ranks meet. Made by Python, over torch's store.
 struct host_functions {
   /// Every rank's `bytes` bytes into `all`, in rank order. Returns 0; 1 when a rank has not come, or 2 when ranks
@@ -210,6 +236,13 @@ class communicator {
   void combine(combine_call const& c);
   void multiply_groups(grouped_call const& c);
   routing_layout layout_of_routing() const;
+  /// Collective: a kernel of the caller's, with a heap and a channel of its own. Returns its number, which no other
+  /// kernel of the process gets. Fails: rank_mismatch, where ranks pass different things or one has no kernel; as heap.
+  int make_kernel(kernel_options const& o);
+  /// Launches it once. Fails: bad_argument, for arguments that its parameters do not take; as launch().
+  void launch_kernel(kernel_call const& c);
+  /// Collective: frees the memory of make_kernel().
+  void end_kernel(int number);
   /// Loads what calls with that k need. Local.
   void prepare(product_kind kind, element type, int k);
   /// How a call would multiply, in words. Follows no address.

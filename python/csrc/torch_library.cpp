@@ -373,6 +373,44 @@ Tensor grouped_gemm(Tensor const& x, Tensor const& w, Tensor const& begins, Tens
   });
 }
 
+/// A kernel of the caller's; Kernel of fusewire/_kernels.py has checked the tensors.
+void launch_kernel(std::vector<Tensor> const& reads, std::vector<Tensor> const& writes,
+                   std::vector<std::int64_t> const& integers, std::vector<double> const& floats,
+                   std::string const& group, std::int64_t number, std::vector<std::int64_t> const& extents,
+                   std::int64_t blocks, std::int64_t threads, std::int64_t shared_bytes) {
+  alone([&] {
+    communicator& c = group_of(group);
+    auto const views = [](std::vector<Tensor> const& tensors) {
+      std::vector<matrix_of_torch> all;
+      for (Tensor const& t : tensors)
+        all.push_back(t.dim() == 2 ? rows_of(t) : matrix_of_torch{t.data_ptr(), 1, t.numel(), t.numel()});
+      return all;
+    };
+    auto const number_of = [](char const* what, std::int64_t n) {
+      if (n != int(n)) refuse(std::string(what) + " = " + std::to_string(n) + "; expected fewer than 2^31");
+      return int(n);
+    };
+    auto const read = views(reads), written = views(writes);
+    kernel_call call{.stream = stream_of(writes.empty() ? reads.at(0) : writes[0]),
+                     .number = int(number),
+                     .blocks = number_of("blocks", blocks),
+                     .threads = number_of("threads", threads),
+                     .shared_bytes = number_of("shared_bytes", shared_bytes),
+                     .reads = read.data(),
+                     .writes = written.data(),
+                     .integers = integers.data(),
+                     .floats = floats.data(),
+                     .read_count = int(read.size()),
+                     .write_count = int(written.size()),
+                     .integer_count = int(integers.size()),
+                     .float_count = int(floats.size()),
+                     .extents = {}};
+    if (extents.size() > std::size(call.extents)) refuse("extents: expected up to 4 integers");
+    std::copy(extents.begin(), extents.end(), call.extents);
+    c.launch_kernel(call);
+  });
+}
+
 std::tuple<Tensor, Tensor> flash_decode(Tensor const& q, Tensor const& k_cache, Tensor const& v_cache,
                                         Tensor const& block_table, Tensor const& lengths, std::string const& group,
                                         double scale, bool kv_is_ready, std::optional<Tensor> window_begins,
@@ -458,6 +496,7 @@ STABLE_TORCH_LIBRARY_IMPL(fusewire, CUDA, m) {
   m.impl("all_reduce_norm", TORCH_BOX(&fusewire::binding::all_reduce_norm));
   m.impl("all_reduce_norm_quantised", TORCH_BOX(&fusewire::binding::all_reduce_norm_quantised));
   m.impl("flash_decode", TORCH_BOX(&flash_decode));
+  m.impl("launch_kernel", TORCH_BOX(&fusewire::binding::launch_kernel));
   m.impl("moe_dispatch", TORCH_BOX(&dispatch));
   m.impl("moe_combine", TORCH_BOX(&combine));
   m.impl("grouped_gemm", TORCH_BOX(&fusewire::binding::grouped_gemm));

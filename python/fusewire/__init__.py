@@ -37,10 +37,11 @@ if importlib.util.find_spec("torch") is not None:
                              moe_groups, moe_routing, reduce_scatter)
     importlib.import_module("fusewire._autograd")  # registers
     from ._epilogues import Epilogue, compile  # noqa: E402
+    from ._kernels import Kernel, kernel  # noqa: E402
     from ._modules import ExpertParallelMLP  # noqa: E402
     from ._symm_mem import patch_symm_mem, unpatch_symm_mem  # noqa: E402
-    __all__ += ["DecodeShape", "Epilogue", "ExpertParallelMLP", "Experts", "abandon", "check", "compile", "describe", "destroy", "init", "poll_errors",
-                "prepare", "reset", "ag_gemm", "all_gather", "all_reduce", "all_reduce_norm", "all_to_all",
+    __all__ += ["DecodeShape", "Epilogue", "ExpertParallelMLP", "Experts", "Kernel", "abandon", "check", "compile",
+                "describe", "destroy", "init", "kernel", "poll_errors", "prepare", "reset", "ag_gemm", "all_gather", "all_reduce", "all_reduce_norm", "all_to_all",
                 "all_to_all_v", "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs", "grouped_gemm", "moe_combine",
                 "moe_dispatch", "moe_groups", "moe_routing", "reduce_scatter", "patch_symm_mem", "unpatch_symm_mem"]
 else:
@@ -55,6 +56,6 @@ else:
     def __getattr__(name):
         if name in ("init", "ag_gemm", "all_gather", "all_reduce", "all_reduce_norm", "all_to_all", "all_to_all_v",
                     "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs", "grouped_gemm", "moe_combine",
-                    "moe_dispatch", "reduce_scatter", "ExpertParallelMLP"):
+                    "moe_dispatch", "reduce_scatter", "ExpertParallelMLP", "compile", "kernel"):
             raise NotBuilt(missing())
         raise AttributeError(f"module 'fusewire' has no attribute '{name}'")

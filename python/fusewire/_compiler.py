@@ -1,5 +1,6 @@
-"""Compiles one kernel while the program runs: an operator's, with the mainloop that a call's plan names and a custom
-epilogue, from the device headers alone. What was compiled once lies in a folder. Needs no torch."""
+"""Compiles one kernel while the program runs, from the device headers alone: an operator's, with the mainloop that a
+call's plan names and a custom epilogue; or the caller's own. What was compiled once lies in a folder. Needs no
+torch."""
 from __future__ import annotations
 
 import ctypes
@@ -7,6 +8,7 @@ import dataclasses
 import fcntl
 import functools
 import hashlib
+import itertools
 import os
 import pathlib
 import shlex
@@ -50,6 +52,21 @@ class Source:
                 f"  return reinterpret_cast<void const*>(kernel);\n}}\n")
 
 
+@dataclasses.dataclass(frozen=True)
+class KernelSource:
+    """A kernel's name, and C++ that has it."""
+    name: str
+    body: str
+
+    def text(self) -> str:
+        """The source that is compiled."""
+        export = "extern \"C\" __attribute__((visibility(\"default\"))) void const*"
+        return (f"#include <fusewire/launch/kernel_parameters.hpp>\nusing namespace fusewire;\n#line 1 \"kernel\"\n"
+                f"{self.body}\n#line 1 \"{self.name}\"\n{export} fusewire_kernel() {{\n  auto const kernel = &{self.name};\n"
+                f"  return reinterpret_cast<void const*>(kernel);\n}}\n{export} fusewire_parameters() {{\n"
+                f"  return fusewire::kernel_parameters<decltype(&{self.name})>;\n}}\n")
+
+
 def compiler(hip: bool) -> list[str]:
     """The command that makes a shared object. FUSEWIRE_COMPILER is another. Fails: NotBuilt."""
     if os.environ.get("FUSEWIRE_COMPILER"):
@@ -58,7 +75,7 @@ def compiler(hip: bool) -> list[str]:
     usual = os.environ.get(home, "/opt/rocm" if hip else "/usr/local/cuda") + "/bin"
     found = shutil.which(name) or shutil.which(name, path=usual)
     if not found:
-        raise NotBuilt(f"custom epilogues need {name}, which is neither in PATH nor in {usual}; "
+        raise NotBuilt(f"custom epilogues and kernels need {name}, which is neither in PATH nor in {usual}; "
                        "FUSEWIRE_COMPILER names another command")
     if hip:
         return [found, "--offload-arch=gfx942", "-O3"]
@@ -78,9 +95,9 @@ def cache() -> pathlib.Path:
     return pathlib.Path(os.environ.get("FUSEWIRE_CACHE") or pathlib.Path.home() / ".cache" / "fusewire")
 
 
-def build(text: str, include: str, hip: bool) -> pathlib.Path:
+def build(text: str, include: str, hip: bool, what: str) -> pathlib.Path:
     """The shared object of a source: compiled, or found. Several processes that want one wait for the first.
-    Fails: BadArgument with the compiler's words; NotBuilt."""
+    Fails: BadArgument with the compiler's words, which say that `what` does not compile; NotBuilt."""
     command = [*compiler(hip), "-std=c++20", "-shared", "-DNDEBUG", f"-I{include}",
                *(["-fPIC", "-Wl,--exclude-libs,ALL"] if hip else
                  ["-Xcompiler=-fPIC", "-Xlinker=--exclude-libs=ALL", "-diag-suppress=177"])]
@@ -99,7 +116,7 @@ def build(text: str, include: str, hip: bool) -> pathlib.Path:
             source.write_text(text)
             done = subprocess.run([*command, str(source), "-o", f"{work}/kernel.so"], capture_output=True, text=True)
             if done.returncode != 0:
-                raise BadArgument(f"an epilogue does not compile: {' '.join(command)}\n{done.stderr[-3000:]}")
+                raise BadArgument(f"{what} does not compile: {' '.join(command)}\n{done.stderr[-3000:]}")
             os.replace(f"{work}/kernel.so", made)
     return made
 
@@ -125,7 +142,8 @@ class Kernels:
         """A kernel's address. Fails: as build()."""
         key = number, element, kernel, mainloop
         if key not in self.at:
-            made = build(self.sources[number - 1].text(_TYPES[element], kernel, mainloop), self.include, self.hip)
+            text = self.sources[number - 1].text(_TYPES[element], kernel, mainloop)
+            made = build(text, self.include, self.hip, "an epilogue")
             self.objects.append(ctypes.CDLL(str(made)))
             self.objects[-1].fusewire_kernel.restype = ctypes.c_void_p
             self.at[key] = self.objects[-1].fusewire_kernel()
@@ -138,3 +156,33 @@ class Kernels:
             text = f"{problem}".encode(errors="replace")[:size - 1] + b"\0"
             ctypes.memmove(why, text, len(text))
             return None
+
+
+NUMBER_FORM, POINTER_FORM, MATRIX_FORM, END = range(4)  # parameter_form
+
+
+class Parameter(ctypes.Structure):
+    """kernel_parameter."""
+    _fields_ = [("form", ctypes.c_int), ("is_const", ctypes.c_int), ("element", ctypes.c_char_p)]
+
+    def __str__(self):
+        name = self.element.decode() or "void"
+        if self.form == NUMBER_FORM:
+            return name
+        name += " const" if self.is_const else ""
+        return f"matrix<{name}>" if self.form == MATRIX_FORM else name + "*"
+
+
+class CompiledKernel:
+    """A kernel of the caller's. Fails: as build()."""
+
+    def __init__(self, source: KernelSource, include: str, hip: bool):
+        text = source.text()
+        self.hash = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+        self.object = ctypes.CDLL(str(build(text, include, hip, f"the kernel {source.name}")))
+        for function in (self.object.fusewire_kernel, self.object.fusewire_parameters):
+            function.restype = ctypes.c_void_p
+        self.address, self.parameters_address = self.object.fusewire_kernel(), self.object.fusewire_parameters()
+        all_of_them = ctypes.cast(self.parameters_address, ctypes.POINTER(Parameter))
+        self.parameters = list(itertools.takewhile(lambda p: p.form != END, map(all_of_them.__getitem__,
+                                                                                itertools.count())))

@@ -108,6 +108,23 @@ class GroupedCall(ctypes.Structure):
                 ("begins", ctypes.c_void_p), ("ends", ctypes.c_void_p), ("gated", ctypes.c_bool)]
 
 
+class KernelOptions(ctypes.Structure):
+    """kernel_options."""
+    _fields_ = [("kernel", ctypes.c_void_p), ("parameters", ctypes.c_void_p), ("name", ctypes.c_char_p),
+                ("source", ctypes.c_uint64), ("max_bytes", ctypes.c_int64), ("flags_per_source", ctypes.c_int),
+                ("programmatic", ctypes.c_bool)]
+
+
+class KernelCall(ctypes.Structure):
+    """kernel_call."""
+    _fields_ = [("stream", ctypes.c_void_p)]
+    _fields_ += [(name, ctypes.c_int) for name in ("number", "blocks", "threads", "shared_bytes")]
+    _fields_ += [("reads", ctypes.POINTER(Matrix)), ("writes", ctypes.POINTER(Matrix)),
+                 ("integers", ctypes.POINTER(ctypes.c_int64)), ("floats", ctypes.POINTER(ctypes.c_double))]
+    _fields_ += [(name, ctypes.c_int) for name in ("read_count", "write_count", "integer_count", "float_count")]
+    _fields_ += [("extents", ctypes.c_uint64 * 4)]
+
+
 def declare(c: ctypes.CDLL) -> ctypes.CDLL:
     """Tells ctypes what the functions take. Fails: NotBuilt where the object is of another version."""
     text, number, long = ctypes.c_char_p, ctypes.c_int, ctypes.c_int64
@@ -122,6 +139,8 @@ def declare(c: ctypes.CDLL) -> ctypes.CDLL:
                  "moe_dispatch": [text, ctypes.POINTER(DispatchCall)],
                  "moe_combine": [text, ctypes.POINTER(CombineCall)],
                  "grouped_gemm": [text, ctypes.POINTER(GroupedCall)],
+                 "make_kernel": [text, ctypes.POINTER(KernelOptions), ctypes.POINTER(number)],
+                 "launch_kernel": [text, ctypes.POINTER(KernelCall)], "end_kernel": [text, number],
                  "layout_of_routing": [text, ctypes.POINTER(RoutingLayout)],
                  "describe": [text, number, number, long, long, long, long, text, ctypes.c_size_t]}
     try:
@@ -133,7 +152,8 @@ def declare(c: ctypes.CDLL) -> ctypes.CDLL:
                  "fusewire_size_of_decode_call": DecodeCall, "fusewire_size_of_collective_call": CollectiveCall,
                  "fusewire_size_of_rows_call": RowsCall, "fusewire_size_of_norm_call": NormCall,
                  "fusewire_size_of_routing_layout": RoutingLayout, "fusewire_size_of_dispatch_call": DispatchCall,
-                 "fusewire_size_of_combine_call": CombineCall, "fusewire_size_of_grouped_call": GroupedCall}
+                 "fusewire_size_of_combine_call": CombineCall, "fusewire_size_of_grouped_call": GroupedCall,
+                 "fusewire_size_of_kernel_options": KernelOptions, "fusewire_size_of_kernel_call": KernelCall}
         for name, structure in sizes.items():
             size = getattr(c, name)
             size.argtypes, size.restype = [], ctypes.c_size_t

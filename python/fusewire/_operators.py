@@ -17,7 +17,7 @@ COLLECTIVES = ("all_gather", "reduce_scatter", "all_to_all", "all_reduce")
 library = torch.library.Library("fusewire", "DEF")
 # Which the shared object brings
 kernels_of_gpus = ["ag_gemm_with_x", "flash_decode", "all_to_all_v", "all_reduce_norm", "all_reduce_norm_quantised",
-                   "moe_dispatch", "moe_combine", "grouped_gemm"]
+                   "moe_dispatch", "moe_combine", "grouped_gemm", "launch_kernel"]
 for _name in PRODUCTS:
     _tags = (torch.Tag.pt2_compliant_tag,)
     library.define(f"{_name}(Tensor x, Tensor w, str group, *, bool w_is_constant=False) -> Tensor", tags=_tags)
@@ -42,6 +42,8 @@ for _schema in ("ag_gemm_with_x(Tensor x, Tensor w, str group, *, bool w_is_cons
                 "moe_combine(Tensor y, Tensor routing, SymInt tokens, str group, *, bool weighted=False) -> Tensor",
                 "grouped_gemm(Tensor x, Tensor w, Tensor begins, Tensor ends, str group, *, bool gated=False, "
                 "SymInt rows_of_group=0) -> Tensor",
+                "launch_kernel(Tensor[] reads, Tensor(a!)[] writes, SymInt[] integers, float[] floats, str group, "
+                "int kernel, *, SymInt[] extents, SymInt blocks, int threads, int shared_bytes) -> ()",
                 "ag_gemms(Tensor x, Tensor[] ws, str group, *, bool w_is_constant=False) -> (Tensor, Tensor[])",
                 "flash_decode(Tensor q, Tensor k_cache, Tensor v_cache, Tensor block_table, Tensor lengths, str group, "
                 "*, float scale=0., bool kv_is_ready=False, Tensor? window_begins=None, float soft_cap=0., "
@@ -50,8 +52,10 @@ for _schema in ("ag_gemm_with_x(Tensor x, Tensor w, str group, *, bool w_is_cons
 
 
 def _refuse(name: str) -> Callable:
-    def kernel(first, *_, **__):
+    def kernel(first, *others, **__):
         why = missing()
+        if isinstance(first, Sequence):
+            first, = (*first, *others[0])[:1]
         if why is None:
             why = f"its tensors are on {first.device}" if not first.is_cuda else "fusewire.init() has not been called"
         raise NotBuilt(f"torch.ops.fusewire.{name} has no kernel here: {why}")
@@ -209,6 +213,11 @@ def _(x, w, begins, ends, group, *, gated=False, rows_of_group=0):
                  lambda: f"grouped_gemm: x is {tuple(x.shape)}, w {tuple(w.shape)}; expected [rows, K] and [groups, N, "
                          "K], gated with an even N")
     return x.new_empty(x.shape[0], w.shape[1] // (1 + gated))
+
+
+@torch.library.register_fake("fusewire::launch_kernel", lib=library)
+def _(reads, writes, integers, floats, group, kernel, *, extents, blocks, threads, shared_bytes):
+    return None
 
 
 @torch.library.register_fake("fusewire::flash_decode", lib=library)

@@ -1,7 +1,7 @@
 """usage: fusewire-sim --processes N python3 c_interface_test.py LIBRARY
 
 The C functions behind the package for torch, called by ctypes, without torch and on simulated GPUs: every process is a
-rank. LIBRARY is compiled from python/csrc without torch_library.cpp. Custom epilogues are compiled by
+rank. LIBRARY is compiled from python/csrc without torch_library.cpp. Custom epilogues and kernels are compiled by
 FUSEWIRE_COMPILER; without it they are left out.
 """
 from __future__ import annotations
@@ -271,6 +271,144 @@ def custom_epilogues(star: Star) -> None:
         star.all_gather(b"")  # rank 0 removes the folder
 
 
+# Every rank gets all ranks' x, row s that of rank s, times `factor`; each block exchanges a part of the columns
+EXCHANGE = """
+template <class T>
+__device__ void exchange(channel_view const& ch, T const* x, matrix<T> y, int n, T factor) {
+  block const b;
+  channel_epoch const e = ch.begin(b);
+  int const ranks = ch.world.size(), part = (n + b.count() - 1) / b.count(), first = min(n, part * b.index()),
+            count = min(n - first, part);
+  for (int i = 0; i < ranks; ++i) {
+    int const peer = ch.world.next(i);
+    copy(b, x + first, e.inbox<T>(peer) + ch.world.rank() * n + first, count);
+    e.signal(b, peer, b.index());
+  }
+  for (int source = 0; source < ranks; ++source) {
+    e.wait(b, source, b.index());
+    for (int c = b.rank(); c < count; c += b.size())
+      y(source, first + c) = e.inbox<T>()[source * n + first + c] * factor;
+  }
+  e.end(b);
+}
+__global__ void of_integers(channel_view ch, int const* x, matrix<int> y, int n, int factor) {
+  exchange(ch, x, y, n, factor);
+}
+__global__ void of_floats(channel_view ch, float const* x, matrix<float> y, long long n, float factor, bool twice) {
+  exchange(ch, x, y, int(n), twice ? 2 * factor : factor);
+}"""
+
+
+class OwnKernel:
+    """As Kernel of fusewire/_kernels.py, for plain memory."""
+
+    def __init__(self, name: str, max_bytes: int, flags: int, **changed):
+        self.code = _compiler.CompiledKernel(_compiler.KernelSource(name, EXCHANGE), fusewire.include(), hip=True)
+        fields = {"kernel": self.code.address, "parameters": self.code.parameters_address, "name": name.encode(),
+                  "source": self.code.hash, "max_bytes": max_bytes, "flags_per_source": flags, **changed}
+        self.number = ctypes.c_int()
+        call("make_kernel", b"all", ctypes.byref(_interface.KernelOptions(*fields.values())), ctypes.byref(self.number))
+
+    def call_of(self, x: Buffer, y: Buffer, n: int, integers: list[int], floats: list[float], blocks: int = 3,
+                gap: int = 0) -> _interface.KernelCall:
+        arrays = ((_interface.Matrix * 1)((x.at, 1, n, n)), (_interface.Matrix * 1)((y.at, RANKS, n, n + gap)),
+                  (ctypes.c_int64 * len(integers))(*integers), (ctypes.c_double * len(floats))(*floats))
+        c = _interface.KernelCall(None, self.number, blocks, 128, 0, *arrays, 1, 1, len(integers), len(floats),
+                                  (n, 0, 0, 0))
+        c.kept = arrays
+        return c
+
+
+def own_kernels(star: Star) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["FUSEWIRE_CACHE"] = star.all_gather(folder.encode())[0].decode()  # one for all
+        expect("parameters", [str(p) for p in _compiler.CompiledKernel(
+            _compiler.KernelSource("of_floats", EXCHANGE), fusewire.include(), hip=True).parameters],
+            ["float32 const*", "matrix<float32>", "int64", "float32", "bool"])
+        for why, body in (("no_such_thing", "__global__ void k(channel_view ch, int* y) { no_such_thing(); }"),
+                          ("first parameter", "__global__ void k(int* y, channel_view ch) {}"),
+                          ("then numbers", "struct s {};\n__global__ void k(channel_view ch, s y) {}")):
+            try:
+                _compiler.CompiledKernel(_compiler.KernelSource("k", body), fusewire.include(), hip=True)
+                expect(f"'{why}' was compiled", True, False)
+            except fusewire.BadArgument as problem:
+                expect(f"'{why}' in '{problem}'", why in str(problem), True)
+        n, gap = 37, 3
+        two = OwnKernel("of_integers", RANKS * n * 4, 3), OwnKernel("of_floats", RANKS * n * 4, 3)
+        star.all_gather(b"")
+        x, y = Buffer(2 * n), Buffer(2 * RANKS * (n + gap))
+        for launch in range(5):
+            for kernel, pack in zip(two, "if"):
+                rows = [[(r * 50 + i + launch) % 97 - 40 for i in range(n)] for r in range(RANKS)]
+                x.write(array.array("H", struct.pack(f"<{n}{pack}", *rows[RANK])))
+                y.write(array.array("H", struct.pack("<i", -1)) * (RANKS * (n + gap)))
+                numbers_of = ([n, -3], []) if pack == "i" else ([n, 1], [0.5])
+                c = kernel.call_of(x, y, n, *numbers_of, blocks=1 + launch % 3, gap=gap)
+                call("launch_kernel", b"all", ctypes.byref(c))
+                call("check", b"all", None)
+                found_now = struct.unpack(f"<{RANKS * (n + gap)}{pack}", y.read().tobytes())
+                for r, row in enumerate(rows):
+                    wanted = [e * (-3 if pack == "i" else 1) for e in row]
+                    expect(f"launch {launch} of {pack}, row {r}", list(found_now[r * (n + gap):][:n]), wanted)
+                    words = struct.pack(f"<{gap}{pack}", *found_now[r * (n + gap) + n:][:gap])
+                    expect("what is between rows", words, b"\xff" * 4 * gap)
+        right = functools.partial(two[0].call_of, x, y, n)
+        for c, part in ((right([n, 1 << 31], []), "2147483648 for parameter 4; expected a number that int32 has"),
+                        (right([n], []), "2 integers"), (right([n, 1], [1.0]), "0 other numbers"),
+                        (right([n, 1], [], blocks=1 << 20), "fit concurrently"),
+                        (right([n, 1], [], blocks=0), "at least 1 block")):
+            expect_error(fusewire.BadArgument, part, "launch_kernel", b"all", ctypes.byref(c))
+        code = two[1].code
+        if RANKS > 1:
+            mine = {"kernel": code.address if RANK else None}
+            for fields, part in ((mine, "have compiled it: rank 0 has 0, rank 1 has 1"),
+                                 ({"source": 5 + RANK}, "a hash of its source"), ({"max_bytes": 9 + RANK}, "max_bytes"),
+                                 ({"programmatic": RANK == 0}, "programmatic")):
+                try:
+                    OwnKernel("of_floats", **{"max_bytes": 64, "flags": 1, **fields})
+                    expect(f"{part} was accepted", True, False)
+                except fusewire.RankMismatch as problem:
+                    expect(f"'{part}' in '{problem}'", part in str(problem), True)
+            # Ranks that pass different extents; then all begin again
+            c = right([n, 1], [])
+            c.extents[0] += RANK
+            call("launch_kernel", b"all", ctypes.byref(c))
+            try:
+                call("check", b"all", None)
+                expect("different extents were accepted", True, False)
+            except fusewire.Error as problem:
+                part = f"launched the kernel of_integers (extents {n}, 0, 0, 0)"
+                expect(f"'{part}' in '{problem}'", part in str(problem), True)
+            star.all_gather(b"")
+            call("reset", b"all")
+        for fields in ({"kernel": None}, {"max_bytes": 0}, {"flags": 0}, {"max_bytes": -1}):
+            try:
+                OwnKernel("of_floats", **{"max_bytes": 64, "flags": 1, **fields})
+                expect(f"{fields} were accepted", True, False)
+            except fusewire.BadArgument as problem:
+                expect(f"'expected' in '{problem}'", "expected" in str(problem), True)
+        x.write(array.array("H", struct.pack(f"<{n}i", *range(n))))
+        c = right([n, 2], [])
+        call("launch_kernel", b"all", ctypes.byref(c))
+        call("check", b"all", None)
+        expect("calls go on", struct.unpack(f"<{n}i", y.read().tobytes()[:4 * n]), tuple(range(0, 2 * n, 2)))
+        call("end_kernel", b"all", two[0].number)
+        expect_error(fusewire.BadArgument, "was destroyed", "launch_kernel", b"all", ctypes.byref(c))
+        star.all_gather(b"")  # rank 0 removes the folder
+
+
+def kernel_alone(star: Star) -> None:
+    """The other ranks do not come, within the second that init() was given."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["FUSEWIRE_CACHE"] = star.all_gather(folder.encode())[0].decode()
+        kernel, x, y = OwnKernel("of_integers", RANKS * 4, 1), Buffer(2), Buffer(2 * RANKS)
+        if RANK == 0:
+            c = kernel.call_of(x, y, 1, [1, 1], [], blocks=1)
+            call("launch_kernel", b"all", ctypes.byref(c))
+            expect_error(fusewire.WaitTimeout, "the kernel of_integers (extents 1, 0, 0, 0)", "check", b"all", None)
+        star.all_gather(b"")
+
+
 def decode(by_heads: bool) -> None:
     """Keys of 0: every token has the same weight, so results are means of values. By heads: with all features, and a
     window that leaves the first tokens out."""
@@ -473,6 +611,7 @@ def main() -> None:
     products()
     if os.environ.get("FUSEWIRE_COMPILER"):
         custom_epilogues(star)
+        own_kernels(star)
     decode(by_heads=False)
     decode(by_heads=True)
     collectives()
@@ -482,6 +621,7 @@ def main() -> None:
     call("destroy", b"all")
     # Once more, of another size; ranks that ask for different ones
     again = options(star, max_m=2 * MAX_M, reduce_rows=0, max_bytes=0)
+    again.wait_seconds = 1
     call("init", b"all", ctypes.byref(again))
     c = _interface.CollectiveCall(None, BF16, None, None, 8)
     expect_error(fusewire.BadArgument, "init() with max_bytes", "collective", b"all", 0, ctypes.byref(c))
@@ -491,6 +631,8 @@ def main() -> None:
     expect_error(fusewire.BadArgument, "init() with experts", "moe_dispatch", b"all",
                  ctypes.byref(_interface.DispatchCall()))
     expect_error(fusewire.BadArgument, "init() with all_reduce", "norm", b"all", ctypes.byref(_interface.NormCall()))
+    if os.environ.get("FUSEWIRE_COMPILER") and RANKS > 1:
+        kernel_alone(star)
     call("destroy", b"all")
     wrong = options(star, max_m=MAX_M + RANK)
     if RANKS > 1:

@@ -3,6 +3,7 @@
 #include <array>
 #include <concepts>
 #include <span>
+#include <vector>
 
 #include <fusewire/device/channel_view.hpp>
 #include <fusewire/ranks/world.hpp>
@@ -103,6 +104,16 @@ void launch(world const& w, hipStream_t stream, launch_shape const& s, void (*ke
   std::array<void const*, sizeof...(P)> const memory{detail::memory_of_one_launch(arguments)...};
   void* at[] = {const_cast<void*>(static_cast<void const*>(&arguments))..., nullptr};
   detail::launch_kernel(w, stream, s, detail::address_of(kernel), (detail::name_in(arguments) | ... | 0), memory, at);
+}
+/// The same of a kernel by its address, as programs have it that compile kernels while they run. Its first parameter is
+/// the channel's view. `others`: the addresses of what is passed for its other parameters. Requires: as many of them,
+/// of the parameters' types; kernel_parameters says which.
+inline void launch(world const& w, hipStream_t stream, launch_shape const& s, void const* kernel,
+                   channel_view const& ch, std::span<void* const> others) {
+  std::vector<void*> at{const_cast<channel_view*>(&ch)};
+  at.insert(at.end(), others.begin(), others.end());
+  detail::launch_kernel(w, stream, s, kernel, detail::name_in(ch), std::array{detail::memory_of_one_launch(ch)},
+                        at.data());
 }
 
 }  // namespace fusewire
