@@ -62,7 +62,8 @@ class KernelSource:
         """The source that is compiled."""
         export = "extern \"C\" __attribute__((visibility(\"default\"))) void const*"
         return (f"#include <fusewire/launch/kernel_parameters.hpp>\nusing namespace fusewire;\n#line 1 \"kernel\"\n"
-                f"{self.body}\n#line 1 \"{self.name}\"\n{export} fusewire_kernel() {{\n  auto const kernel = &{self.name};\n"
+                f"{self.body}\n#line 1 \"{self.name}\"\n{export} fusewire_kernel() {{\n"
+                f"  auto const kernel = &{self.name};\n"
                 f"  return reinterpret_cast<void const*>(kernel);\n}}\n{export} fusewire_parameters() {{\n"
                 f"  return fusewire::kernel_parameters<decltype(&{self.name})>;\n}}\n")
 

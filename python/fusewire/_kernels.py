@@ -30,7 +30,8 @@ class Kernel:
                  extents: tuple[int, ...] | None = None) -> None:
         """Launches it with what its parameters after the channel take: for T* a contiguous tensor, for matrix<T> one of
         two dimensions with columns side by side, both of type T; and numbers. Ranks compare the blocks and `extents`,
-        up to four integers; None: all integers among the arguments. Every rank makes its calls in the same order. No
+        up to four integers; None: all integers and
+        bools among the arguments. Every rank makes its calls in the same order. No
         gradient. Blocks must all fit concurrently.
         Fails: BadArgument; as check(), with what an earlier launch has noted."""
         if len(arguments) != len(self._takes):
@@ -48,7 +49,7 @@ class Kernel:
             else:
                 if not isinstance(argument, int):
                     raise BadArgument(f"{self.name}: argument {i + 1} is {type(argument).__name__}; expected {words}")
-                integers.append(argument)
+                integers.append(int(argument) if element == "bool" else argument)
         if extents is None:
             extents = integers
         if len(extents) > 4:
@@ -65,10 +66,9 @@ class Kernel:
             return
         found = f"{t.dtype} {tuple(t.shape)} with strides {t.stride()} on {t.device}" if isinstance(t, Tensor) else (
             type(t).__name__)
-        raise BadArgument(
-            f"{self.name}: argument {i + 1} is {found}; expected for {words} a tensor of {dtype or 'any type'} on device "
-            f"{self._owner.device}, {'[rows, columns], columns side by side' if is_matrix else 'contiguous'}, that needs "
-            "no gradient")
+        form = "[rows, columns], columns side by side" if is_matrix else "contiguous"
+        raise BadArgument(f"{self.name}: argument {i + 1} is {found}; expected for {words} a tensor of "
+                          f"{dtype or 'any type'} on device {self._owner.device}, {form}, that needs no gradient")
 
     def destroy(self) -> None:
         """Collective; waits for this kernel's launches. Frees its memory."""
@@ -88,8 +88,8 @@ def kernel(name: str, source: str, *, max_bytes: int, flags_per_source: int, pro
 
     It is compiled here, in seconds, and stays in ~/.cache/fusewire. Its channel is its own, of the group's ranks:
     max_bytes of inbox and flags_per_source as in C++ (docs/writing_kernels.md), in twice as much memory. A wait lasts
-    up to init()'s wait_seconds. programmatic: the kernel calls wait_prior_grid(), so it may start before earlier work of
-    the stream is over.
+    up to init()'s wait_seconds. programmatic: the kernel calls wait_prior_grid(), so it may start before earlier work
+    of the stream is over.
     Fails: NotBuilt; BadArgument, with the compiler's words; RankMismatch, where ranks pass different things or another
     rank could not compile; OutOfSpace."""
     _library.load()

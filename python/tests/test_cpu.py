@@ -16,6 +16,7 @@ import tempfile
 import time
 import types
 import unittest
+import unittest.mock
 
 try:
     import torch
@@ -653,10 +654,11 @@ class SharedObject(unittest.TestCase):
                       "    assert torch._C._dispatch_has_kernel_for_dispatch_key('fusewire::' + op, 'CUDA'), op\n")
 
     def test_errors_cross(self):
-        out = self.run_code("for call in (fusewire.check, fusewire.reset, fusewire.poll_errors):\n"
+        out = self.run_code("def kernel(g): fusewire.kernel('k', '', max_bytes=1, flags_per_source=1, group=g)\n"
+                            "for call in (fusewire.check, fusewire.reset, fusewire.poll_errors, kernel):\n"
                             "    try: call('nobody')\n"
                             "    except fusewire.BadArgument as problem: print(problem)\n")
-        self.assertEqual(out.count("no communicator for the group 'nobody'"), 3)
+        self.assertEqual(out.count("no communicator for the group 'nobody'"), 4)
         self.assertNotIn("[", out)
 
     @unittest.skipUnless(NO_GPU, "there is a GPU")
@@ -713,6 +715,94 @@ echo 'void* fusewire_kernel(void) {{ return (void*)4096; }}' | gcc -shared -fPIC
         text = _compiler.Source("return x;", (("a", _compiler.POINTER), ("b", _compiler.NUMBER))).text(
             "bf16", "gemm_ar_one_shot", "M")
         self.assertRegex(text, r"ops/detail/gemm_ar_kernel\.hpp[\s\S]*T const\* a;\s*float b;")
+
+
+def own_kernel(rank):
+    """What Kernel gives to the operator: eager and compiled; what it refuses."""
+    library = torch.library.Library("fusewire", "IMPL")
+    called = []
+
+    def launch_kernel(reads, writes, integers, floats, group, number, *, extents, blocks, threads, shared_bytes):
+        called.append((list(integers), list(floats), number, list(extents), blocks, threads, shared_bytes))
+        writes[0].copy_(reads[0] * integers[0] + floats[0])
+
+    library.impl("launch_kernel", launch_kernel, "CPU")
+    group = dist.group.WORLD.group_name
+    _groups._groups[group] = _groups._Group(RANKS, -1, 0, 0, ())
+    P = _compiler.Parameter
+    k = fusewire.Kernel("k", group, 7, [P(1, 1, b"float32"), P(2, 0, b"float32"), P(0, 1, b"int32"),
+                                        P(0, 1, b"float32"), P(0, 1, b"bool")])
+    assert str(k) == "k(float32 const*, matrix<float32>, int32, float32, bool)", str(k)
+    x, wide = torch.arange(6.0).view(2, 3), torch.zeros(2, 5)
+    y = wide[:, :3]
+    k(x, y, 4, 0.5, True, blocks=3)
+    torch.testing.assert_close(wide, torch.nn.functional.pad(x * 4 + 0.5, (0, 2)))
+    assert called.pop() == ([4, 1], [0.5], 7, [4, 1], 3, 256, 0)
+    k(x, y, 4, 1, False, blocks=3, threads=64, shared_bytes=8, extents=(9,))
+    assert called.pop() == ([4, 0], [1.0], 7, [9], 3, 64, 8)
+
+    def graph(x):
+        y = torch.empty_like(x)
+        k(x + 1, y, x.shape[0], 0.5, True, blocks=1)
+        return y + 1
+
+    for rows in (2, 3, 5):
+        x = torch.randn(rows, 3)
+        torch.testing.assert_close(torch.compile(graph, fullgraph=True, backend="aot_eager")(x),
+                                   (x + 1) * rows + 1.5)
+    torch.library.opcheck(ops.launch_kernel.default, ([x], [torch.zeros(5, 3)], [2], [0.0], group, 7),
+                          {"extents": [], "blocks": 1, "threads": 32, "shared_bytes": 0})
+    x, y = torch.zeros(2, 3), torch.zeros(2, 3)
+    for part, call in (("3 arguments; expected 5", lambda: k(x, y, 1, blocks=1)),
+                       ("argument 1 is torch.float64", lambda: k(x.double(), y, 1, 1, True, blocks=1)),
+                       ("for float32 const* a tensor", lambda: k(x.t(), y, 1, 1, True, blocks=1)),
+                       ("argument 1 is NoneType", lambda: k(None, y, 1, 1, True, blocks=1)),
+                       ("columns side by side", lambda: k(x, y.t(), 1, 1, True, blocks=1)),
+                       ("columns side by side", lambda: k(x, y[0], 1, 1, True, blocks=1)),
+                       ("argument 3 is float; expected int32", lambda: k(x, y, 1.0, 1, True, blocks=1)),
+                       ("argument 4 is Tensor; expected float32", lambda: k(x, y, 1, x, True, blocks=1)),
+                       ("no gradient", lambda: k(x.clone().requires_grad_(), y, 1, 1, True, blocks=1)),
+                       ("5 integers", lambda: k(x, y, 1, 1, True, blocks=1, extents=range(5)))):
+        raised(fusewire.BadArgument, call, part)
+    with torch.no_grad():
+        k(x.clone().requires_grad_(), y, 1, 1, True, blocks=1)
+    del _groups._groups[group]
+
+
+class OwnKernels(unittest.TestCase):
+    def test_calls(self):
+        on_ranks(own_kernel)
+
+    def test_without_a_gpu_it_says_so(self):
+        raised(fusewire.NotBuilt, lambda: ops.launch_kernel([], [torch.zeros(1)], [], [], "g", 1, extents=[], blocks=1,
+                                                            threads=1, shared_bytes=0), "launch_kernel has no kernel")
+
+    @unittest.skipUnless(shutil.which("nvcc") or os.path.exists("/usr/local/cuda/bin/nvcc"), "no nvcc")
+    def test_compiling(self):
+        """By nvcc: parameters in words, the cache, the compiler's words."""
+        sys.path.append(str(HERE.parent / "examples"))
+        example = (HERE.parent / "examples" / "own_kernel.py").read_text().split('"""')[3]
+
+        def compiled(name, body):
+            return _compiler.CompiledKernel(_compiler.KernelSource(name, body), fusewire.include(), hip=False)
+
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(os.environ, FUSEWIRE_CACHE=folder):
+            os.environ.pop("FUSEWIRE_COMPILER", None)
+            k = compiled("sum_rows", example)
+            self.assertEqual(list(map(str, k.parameters)), ["matrix<float32 const>", "matrix<float32>"])
+            self.assertTrue(k.address)
+            made, = pathlib.Path(folder).glob("*.so")
+            before = made.stat().st_mtime_ns
+            self.assertEqual(compiled("sum_rows", example).hash, k.hash)
+            self.assertEqual([f.stat().st_mtime_ns for f in pathlib.Path(folder).glob("*.so")], [before])
+            k = compiled("k", "__global__ void k(channel_view, int const* a, void* b, bf16* c, float4* d, long e, "
+                              "unsigned char f, double g, bool h) {}")
+            self.assertEqual(list(map(str, k.parameters)), ["int32 const*", "void*", "bfloat16*", "void*", "int64",
+                                                            "uint8", "float64", "bool"])
+            for body, part in (("__global__ void k(channel_view ch, int* y) { no_such_thing(); }", "no_such_thing"),
+                               ("__global__ void k(int* y) {}", "first parameter is a fusewire::channel_view"),
+                               ("struct s {}; __global__ void k(channel_view ch, s y) {}", "then numbers, pointers")):
+                raised(fusewire.BadArgument, lambda: compiled("k", body), part)
 
 
 class Installation(unittest.TestCase):

@@ -525,6 +525,123 @@ def custom_epilogues():
     fusewire.check()
 
 
+RING = """
+__global__ void ring(channel_view ch, int const* x, int* y, int n, int factor) {  // y = factor x of rank - 1
+  block const b;
+  channel_epoch const e = ch.begin(b);
+  int const next = ch.world.next(1), last = ch.world.next(ch.world.size() - 1), part = (n + b.count() - 1) / b.count(),
+            first = min(n, part * b.index()), count = min(n - first, part);
+  copy(b, x + first, e.inbox<int>(next) + first, count);
+  e.signal(b, next, b.index());
+  e.wait(b, last, b.index());
+  for (int i = first + b.rank(); i < first + count; i += b.size()) y[i] = factor * e.inbox<int>()[i];
+  e.end(b);
+}
+__global__ void early(channel_view ch, int const* x, int* y, int n, int factor) {
+  wait_prior_grid();
+  block const b;
+  channel_epoch const e = ch.begin(b);
+  int const next = ch.world.next(1), last = ch.world.next(ch.world.size() - 1);
+  copy(b, x, e.inbox<int>(next), n);
+  e.signal(b, next, 0);
+  e.wait(b, last, 0);
+  for (int i = b.rank(); i < n; i += b.size()) y[i] = factor * e.inbox<int>()[i];
+  e.end(b);
+}"""
+
+
+def own_kernels():
+    """Compiled on the way, where a compiler is. Integers, which are exact."""
+    os.environ["FUSEWIRE_CACHE"] = f"/tmp/fusewire.{os.getppid()}"  # of this run
+    try:
+        _compiler.compiler(hip=torch.version.hip is not None)
+    except fusewire.NotBuilt as problem:
+        say(f"    {problem}")
+        return
+    group, n = dist.new_group(list(range(RANKS))), 10007
+
+    def ints(rank, seed):
+        return torch.randint(-1000, 1000, (n,), generator=torch.Generator().manual_seed(seed + 97 * rank)).int().cuda()
+
+    before, y = (RANK - 1) % RANKS, torch.zeros(n, dtype=torch.int32, device="cuda")
+    for again in range(2):  # init, destroy, init
+        fusewire.init(group, wait_seconds=3)
+        expect_refusal("what does not compile", fusewire.BadArgument,
+                       lambda: fusewire.kernel("k", "__global__ void k(channel_view ch, int* y) { no_such_thing(); }",
+                                               max_bytes=64, flags_per_source=1, group=group), "no_such_thing")
+        begin, made = time.monotonic(), {"max_bytes": n * 4, "flags_per_source": 64, "group": group}
+        ring = fusewire.kernel("ring", RING, **made)
+        say(f"    kernel() took {time.monotonic() - begin:.1f} s")
+        early = fusewire.kernel("early", RING, programmatic=True, **made)
+        meet()
+        fine = True
+        for launch in range(40):  # without a wait between
+            x = ints(RANK, launch)
+            ring(x, y, n, launch, blocks=1 + launch % 64)
+            z = y.clone()
+            early(x, y, n, 3, blocks=1)
+            fine = fine and torch.equal(z, launch * ints(before, launch)) and torch.equal(y, 3 * ints(before, launch))
+        expect(f"two kernels in turns, init {again}", fine)
+        x, graph = ints(RANK, 1), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            ring(x, y, n, 5, blocks=8)
+            early(y, x, n, 1, blocks=1)
+        for replay in range(5):
+            x.copy_(ints(RANK, 50 + replay))
+            graph.replay()
+            expect(f"  replay {replay}", torch.equal(y, 5 * ints(before, 50 + replay))
+                   and torch.equal(x, 5 * ints((RANK - 2) % RANKS, 50 + replay)))
+        x = ints(RANK, 7)
+        f = torch.compile(lambda x: (ring(x + 1, y, x.numel(), 2, blocks=4), y + 1)[1], fullgraph=True,
+                          backend="aot_eager")
+        expect("  compiled", torch.equal(f(x), 2 * (ints(before, 7) + 1) + 1))
+        for what, call, part in (
+                ("too many blocks", lambda: ring(x, y, n, 1, blocks=100000), "fit concurrently"),
+                ("another type", lambda: ring(x.float(), y, n, 1, blocks=8), "int32 const*"),
+                ("not contiguous", lambda: ring(x[::2], y, n, 1, blocks=8), "contiguous"),
+                ("a tensor on the CPU", lambda: ring(x.cpu(), y, n, 1, blocks=8), "on device"),
+                ("too few arguments", lambda: ring(x, y, n, blocks=8), "3 arguments; expected 4"),
+                ("a number that is too large", lambda: ring(x, y, n, 1 << 40, blocks=8), "int32")):
+            expect_refusal("  " + what, fusewire.BadArgument, call, part)
+        fusewire.check(group)
+        if RANKS > 1:
+            meet()
+            if RANK == 0:  # the others do not come
+                ring(x, y, n, 1, blocks=8)
+                expect_refusal("  a rank alone", fusewire.WaitTimeout, lambda: fusewire.check(group), "ring")
+            else:
+                expect("  a rank alone", True)
+            meet()
+            fusewire.reset(group)
+        times = []
+        for _ in range(11):
+            meet()
+            begin = time.perf_counter()
+            for _ in range(100):
+                ring(x, y, n, 1, blocks=8)
+            times.append((time.perf_counter() - begin) * 1e4)
+        meet()
+        report["host_us"]["a kernel of one's own"] = statistics.median(times[1:])
+        say(f"    {statistics.median(times[1:]):.1f} us of the host's time for a call")
+        fusewire.check(group)
+        early.destroy()
+        expect_refusal("  a kernel that was destroyed", fusewire.BadArgument, lambda: early(x, y, n, 1, blocks=1),
+                       "destroyed")
+        fusewire.destroy(group)
+        expect_refusal("  after the group's end", fusewire.BadArgument, lambda: ring(x, y, n, 1, blocks=1), "init")
+        meet()
+    import own_kernel
+    for name, right in own_kernel.main(group).items():
+        expect(f"own_kernel.py, {name}", right)
+    alone = [dist.new_group([r]) for r in range(RANKS)][RANK]
+    fusewire.init(alone)
+    ring = fusewire.kernel("ring", RING, max_bytes=n * 4, flags_per_source=8, group=alone)
+    ring(x, y, n, 2, blocks=8)
+    expect("a group of one rank", torch.equal(y, 2 * x))
+    fusewire.destroy(alone)
+    meet()
+
+
 class Counting:
     """torch.ops.fusewire, and what was taken of it."""
 
@@ -930,7 +1047,8 @@ SECTIONS = {"make": make, "eager": eager, "results": results, "collectives": col
             "refusals": refusals, "streams": streams, "example": example,
             **({"host_time": host_time, "device_times": device_times,
                 "collective_times": collective_times} if given.bench else {}),
-            "compiled": compiled, "halves": halves, "custom_epilogues": custom_epilogues, "lifetimes": lifetimes,
+            "compiled": compiled, "halves": halves, "custom_epilogues": custom_epilogues,
+            "own_kernels": own_kernels, "lifetimes": lifetimes,
             "failures": failures}
 
 
