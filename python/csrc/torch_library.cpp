@@ -60,7 +60,8 @@ std::array<std::int64_t, 2> shape_of_result(product_kind kind, Tensor const& x, 
   switch (kind) {
     case product_kind::ag_gemm: return {m * ranks, n};
     case product_kind::gemm_rs:
-      want(m % ranks == 0, "gemm_rs", "x", x, ("rows that " + std::to_string(ranks) + " ranks can share").c_str());
+      if (m % ranks != 0)
+        want(false, "gemm_rs", "x", x, ("rows that " + std::to_string(ranks) + " ranks can share").c_str());
       return {m / ranks, n};
     case product_kind::gemm_ar: return {m, n};
     case product_kind::gemm_all_scatter: return {m, n * ranks};
@@ -78,7 +79,7 @@ Tensor product(product_kind kind, Tensor const& x, Tensor const& w, std::string 
   want(x.dim() == 2 && is_dense(x, 1), op, "x", x, "two dimensions, and columns side by side");
   want(w.dim() == 2 && (is_dense(w, 0) || is_dense(w, 1)), op, "w", w,
        "two dimensions, [N, K], and one of them side by side");
-  want(x.size(1) == w.size(1), op, "w", w, ("as many columns as x " + shape_of(x)).c_str());
+  if (x.size(1) != w.size(1)) want(false, op, "w", w, ("as many columns as x " + shape_of(x)).c_str());
   element const type = type_of(x, op);
   auto const fits = [&](Tensor const& t) {
     return t.scalar_type() == x.scalar_type() && t.get_device_index() == x.get_device_index();
@@ -86,9 +87,10 @@ Tensor product(product_kind kind, Tensor const& x, Tensor const& w, std::string 
   if (!fits(w)) refuse(std::string(op) + ": expected x and w of one type on one device");
   auto const [rows, cols] = shape_of_result(kind, x, w, c.size());
   if (!y) y = torch::stable::new_empty(x, {rows, cols});
-  want(y->dim() == 2 && y->size(0) == rows && y->size(1) == cols && is_dense(*y, 1) && fits(*y), op, "out", *y,
-       ("[" + std::to_string(rows) + ", " + std::to_string(cols) + "], x's type and device, and columns side by side")
-           .c_str());
+  if (!(y->dim() == 2 && y->size(0) == rows && y->size(1) == cols && is_dense(*y, 1) && fits(*y)))
+    want(false, op, "out", *y,
+         ("[" + std::to_string(rows) + ", " + std::to_string(cols) + "], x's type and device, and columns side by side")
+             .c_str());
   if (gathered) *gathered = torch::stable::new_empty(x, {rows, x.size(1)});
   bool const transposed = !is_dense(w, 1);
   product_call call{.stream = stream_of(x),
