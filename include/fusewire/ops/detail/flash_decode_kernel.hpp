@@ -30,7 +30,6 @@
 // splits and sources each in one that their number decides.
 #pragma once
 #include <fusewire/attention/kv_splits.hpp>
-#include <fusewire/device/channel_launch.hpp>
 #include <fusewire/ops/detail/flash_decode_arguments.hpp>
 #include <fusewire/ops/detail/head_item_exchange.hpp>
 
@@ -39,7 +38,8 @@ namespace fusewire {
 namespace detail {
 
 /// One block of a launch. Every thread calls run_splits, arrive_exit, reduce_slices, combine and end, in this order.
-template <class T, int D, decode_features Features = decode_features{}>
+/// Exchange: how ranks combine their partials; nodes_head_item_exchange.hpp has that of several nodes.
+template <class T, int D, decode_features Features = decode_features{}, class Exchange = head_item_exchange<T, D>>
 class decode_block {
   using attention = wave_attention<T, D, Features.soft_cap>;
   using splits = kv_splits<Features.batch_invariant>;
@@ -47,7 +47,7 @@ class decode_block {
 
  public:
   /// shared: decode_shared::bytes() of LDS.
-  __device__ decode_block(channel_view const& ch, decode_arguments<T> const& g, bytes16* shared)
+  __device__ decode_block(typename Exchange::view const& ch, typename Exchange::arguments const& g, bytes16* shared)
       : ch_(ch), launch_(ch), g_(g), words_(reinterpret_cast<int*>(shared)),
         q_(shared + decode_shared::q / sizeof(bytes16)), record_{platform::no_hoist(g.group), D},
         peers_(reinterpret_cast<ll_word<>**>(shared + decode_shared::peers(D) / sizeof(bytes16))),
@@ -108,7 +108,7 @@ class decode_block {
   }
 
   /// The output of what this block has pushed.
-  __device__ void combine() { exchange().combine(b_, from_, to_); }
+  __device__ void combine() { exchange().combine(b_, from_, to_, words_); }
 
   /// Called by: every thread of the block, last of all.
   __device__ void end() const {
@@ -257,17 +257,17 @@ class decode_block {
   }
 
   __device__ split_kv_workspace<policy, Features.batch_invariant> workspace() const {
-    return {g_.workspace, record_, launch_.epoch(), ch_.world};
+    return {g_.workspace, record_, Exchange::near(launch_.epoch()), ch_.world};
   }
 
-  __device__ head_item_exchange<T, D> exchange() const { return {ch_, launch_.epoch(), g_, record_, peers_}; }
+  __device__ Exchange exchange() const { return {ch_, launch_.epoch(), g_, record_, peers_}; }
 
   block b_;
-  channel_view const& ch_;
-  channel_launch launch_;
+  typename Exchange::view const& ch_;
+  typename Exchange::launch launch_;
   unsigned exits_before_ = 0;  // of the leader
-  decode_arguments<T> const& g_;
-  int* words_;  // of kv_splits, in LDS
+  typename Exchange::arguments const& g_;
+  int* words_;  // of kv_splits, in LDS; combine() may use them after it
   bytes16* q_;  // Q, in LDS
   decode_record record_;
   ll_word<>** peers_;                  // of head_item_exchange, in LDS

@@ -1,7 +1,7 @@
 // Flash Decode's exchange between ranks: partial results (o, m, l) of head items go to the ranks that reduce them, and
 // become outputs. flash_decode_kernel.hpp has the figure and the arguments.
 #pragma once
-#include <fusewire/device/channel_view.hpp>
+#include <fusewire/device/channel_launch.hpp>
 #include <fusewire/ops/detail/flash_decode_arguments.hpp>
 
 namespace fusewire::detail {
@@ -10,6 +10,12 @@ namespace fusewire::detail {
 template <class T, int D>
 class head_item_exchange {
  public:
+  using view = channel_view;              // what the kernel gets
+  using launch = channel_launch;          // what it makes of it
+  using arguments = decode_arguments<T>;  // of the kernel
+  /// The epoch among the ranks that share a heap.
+  __device__ static channel_epoch const& near(channel_epoch const& e) { return e; }
+
   /// A vec4 of a head item.
   struct vec4_at {
     int item, i;  // the head item's number, the vec4's
@@ -46,7 +52,7 @@ class head_item_exchange {
 
   /// The output of what this block has pushed: vec4s [from, to) of all head items.
   /// Called by: every thread of the block.
-  __device__ void combine(block b, int from, int to) const {
+  __device__ void combine(block b, int from, int to, int*) const {
     world_view const& w = ch_.world;
     if (w.size() == 1) return;
     int const first_vec4 = platform::uniform(from), last_vec4 = platform::uniform(to), vec4s = record_.vec4s();
@@ -69,18 +75,7 @@ class head_item_exchange {
     if (!g_.two_shot) return;
     for (int n = from + b.rank(); n < to; n += decode_threads(D)) {
       vec4_at const at{n / g_.vec4s, n % g_.vec4s};
-      int const source = owner(at.item);
-      if (source == w.rank()) continue;
-      ll_reader read(e_, w, grace_ns);
-      vec4_words words;
-      do {
-        words = load_words(source, at);
-        platform::sched_barrier();
-        words.check(read);
-      } while (read.again([&] { return missing(read, source, source + 1, at); }));
-      softmax_partial sum{words.o(), words.scale()};
-      if (read.gave_up()) sum.s.l = not_a_number;
-      write(at, sum);
+      if (int const source = owner(at.item); source != w.rank()) take(source, at);
     }
   }
 
@@ -93,7 +88,7 @@ class head_item_exchange {
     });
   }
 
- private:
+ protected:
   static constexpr decode_policy policy = decode_policy_for(D);
   static constexpr int log_rank_readers = std::countr_zero(unsigned(policy.rank_readers));
   /// As l it makes an output and its lse NaN: their partials have not arrived.
@@ -147,6 +142,19 @@ class head_item_exchange {
       ll_word<> const* const word = s.place(s.from(source), at.item, record_.word(at.i, n % vec4_words::count));
       if (n == vec4_words::count * last - 1 || !read.has_arrived(ll_load(word))) return {word, source};
     }
+  }
+  /// Waits for the result of the rank that reduces this vec4, and writes it.
+  __device__ void take(int source, vec4_at at) const {
+    ll_reader read(e_, ch_.world, grace_ns);
+    vec4_words words;
+    do {
+      words = load_words(source, at);
+      platform::sched_barrier();
+      words.check(read);
+    } while (read.again([&] { return missing(read, source, source + 1, at); }));
+    softmax_partial sum{words.o(), words.scale()};
+    if (read.gave_up()) sum.s.l = not_a_number;
+    write(at, sum);
   }
   /// To the rank `next` places after this one.
   __device__ void send(int next, vec4_at at, softmax_partial const& partial) const {
