@@ -26,6 +26,39 @@ __global__ void gather_ragged(world_view w, ragged<int> x, int* out) {
   }
 }
 
+/// Memory of every rank as another library maps it: pointers between threads, IPC handles between processes.
+class mapped_elsewhere {
+ public:
+  mapped_elsewhere(world& w, std::size_t bytes) : w_(w) {
+    struct card {
+      void* pointer;
+      hipIpcMemHandle_t handle;
+    };
+    card mine{};
+    check_hip(hipMalloc(&mine.pointer, bytes), "hipMalloc");
+    for (int r = 0; r < w.size(); ++r)
+      if (!w.in_one_process(r, w.rank())) check_hip(hipIpcGetMemHandle(&mine.handle, mine.pointer), "get handle");
+    auto const cards = w.exchange().all_gather(mine);
+    for (int r = 0; r < w.size(); ++r) {
+      void* p = cards[std::size_t(r)].pointer;
+      if (!w.in_one_process(r, w.rank()))
+        check_hip(hipIpcOpenMemHandle(&p, cards[std::size_t(r)].handle, hipIpcMemLazyEnablePeerAccess), "open handle");
+      memory.of[r] = static_cast<std::byte*>(p);
+    }
+  }
+  mapped_elsewhere(mapped_elsewhere const&) = delete;
+  ~mapped_elsewhere() {
+    for (int r = 0; r < w_.size(); ++r)
+      if (!w_.in_one_process(r, w_.rank())) ignore_hip(hipIpcCloseMemHandle(memory.of[r]));
+    w_.exchange().barrier();
+    ignore_hip(hipFree(memory.of[w_.rank()]));
+  }
+  mapped_memory memory;
+
+ private:
+  world& w_;
+};
+
 void expect_refusal(heap& h, channel_options const& o) {
   try {
     channel const c(h, o);
@@ -275,6 +308,54 @@ TEST_CASE("heap: two heaps of one world are apart") {
     r.found.throws<bad_argument>("the other heap's memory", {"not on the symmetric heap"},
                                  [&] { r.heap.offset_of(second.view().here(b), 4, "b", here()); });
   });
+}
+
+TEST_CASE("heap: data may lie in memory that the program has mapped") {
+  on_ranks(GENERATE(1, 2, 3), [](rank_of_test& r) {
+    mapped_elsewhere const theirs(r.world, 4_MiB);
+    std::byte* const mine = theirs.memory.of[r.rank()];
+    auto const out = r.heap.allocate<int>(1024);
+    {
+      heap h(r.world, {.bulk = 4_MiB, .signal = 1_MiB, .bulk_at = theirs.memory});
+      channel ch(h, {.max_bytes = 1_MiB, .flags_per_source = 1});
+      auto const first = h.allocate<int>(7);
+      auto const x = h.allocate_ragged<int>(std::size_t(100 + r.rank()));
+      auto* const at = reinterpret_cast<std::byte*>(h.here(x));
+      r.found.expect(at == mine + x.offset && x.offset >= first.offset + 28, "the array is at ", at - mine);
+      r.found.expect(h.offset_of(at, 4, "x", here()) == x.offset, "offset of an array");
+      std::vector<int> all;
+      for (int p = 0; p < r.size(); ++p)
+        for (int i = 0; i < 100 + p; ++i) all.push_back(1000 * p + i);
+      auto const begin = all.begin() + 100 * r.rank() + r.rank() * (r.rank() - 1) / 2;
+      h.upload(x, std::vector<int>(begin, begin + 100 + r.rank()));
+      r.meet();
+      r.launch({1, 256}, gather_ragged, h.view(), x, r.here(out));
+      r.found.equal(r.download(static_cast<int const*>(r.here(out)), all.size()), all, "what the ranks have");
+      r.meet();
+    }
+    r.world.collect();
+    r.meet();
+    check_hip(hipMemset(mine, 1, 4_MiB), "the memory outlives the heap: hipMemset");
+    check_hip(hipDeviceSynchronize(), "hipDeviceSynchronize");
+  });
+}
+
+TEST_CASE("heap: memory that the program has mapped is at a page, on every rank or on none") {
+  none_found_anything(on_worlds(2, [&](world& w) {
+    findings found;
+    found.rank = w.rank();
+    mapped_elsewhere const theirs(w, 2_MiB);
+    auto const with = [&](mapped_memory const& m) { heap const h(w, {.bulk = 1_MiB, .signal = 64_KiB, .bulk_at = m}); };
+    mapped_memory wrong = theirs.memory;
+    wrong.of[1] += 256;
+    found.throws<bad_argument>("inside a page", {"bulk_at of rank 1", "multiple of 4096"}, [&] { with(wrong); });
+    wrong.of[1] = nullptr;
+    found.throws<bad_argument>("one is missing", {"bulk_at of rank 1", "multiple of 4096"}, [&] { with(wrong); });
+    found.throws<rank_mismatch>("one rank has none", {"bulk_at, given or not", "rank 0 has 1, rank 1 has 0"},
+                                [&] { with(w.rank() == 0 ? theirs.memory : mapped_memory{}); });
+    with(theirs.memory);
+    return found.summary();
+  }));
 }
 
 TEST_CASE("heap: memory is given back, also by constructors that throw") {

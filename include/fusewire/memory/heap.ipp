@@ -23,7 +23,7 @@ FUSEWIRE_HOST void heap::require_equal_on_ranks(char const* call, std::span<name
 
 FUSEWIRE_HOST std::uint64_t heap::allocate(detail::element_type const& type, std::size_t count, std::size_t alignment,
                                            std::source_location where) {
-  constexpr std::size_t max_alignment = 4096;  // the segments themselves begin at a page
+  constexpr std::size_t max_alignment = heap_options::max_alignment;
   require(count > 0, where, "heap::allocate: 0 elements; expected at least 1");
   require((alignment & (alignment - 1)) == 0 && alignment >= type.alignment && alignment <= max_alignment, where,
           "heap::allocate: alignment ", alignment, "; expected a power of two from ", type.alignment, " to ",

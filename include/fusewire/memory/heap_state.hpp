@@ -159,14 +159,7 @@ class heap_state final : public shared_memory {
   heap_state(fusewire::world& w, heap_options const& options, std::source_location where)
       : world_(w), ledger_(w.memory_ledger()), options_(options), bulk_(0, options.bulk, heap_unit),
         signal_(heap_options::reserved_signal_bytes, options.signal, heap_unit) {
-    require(options.bulk >= 1_MiB, where, "heap: bulk segment of ", options.bulk, " bytes; expected at least ", 1_MiB);
-    require(options.signal >= 64_KiB, where, "heap: signal segment of ", options.signal, " bytes; expected at least ",
-            64_KiB);
-    for (std::size_t const bytes : {options.bulk, options.signal})
-      require<out_of_space>(bytes <= SIZE_MAX / 4, where, "heap: a segment of ", bytes, " bytes; at most ",
-                            SIZE_MAX / 4, " have addresses");
-    require(options.wait_limit.count() > 0, where, "heap: wait_limit of ", options.wait_limit.count(),
-            " ns; expected more than 0");
+    check(options, w.size(), where);
   }
 
   void begin(std::source_location where) {
@@ -175,18 +168,19 @@ class heap_state final : public shared_memory {
     outside_captures const allocating;
     require_no_capture(w.stream(), "heap", where);
     require_equal_on_ranks(
-        "heap", std::array{agreed_value{"bulk bytes", options_.bulk}, agreed_value{"signal bytes", options_.signal}},
+        "heap",
+        std::array{agreed_value{"bulk bytes", options_.bulk}, agreed_value{"signal bytes", options_.signal},
+                   agreed_value{"bulk_at, given or not", bool(options_.bulk_at)}},
         where, false);
     number_ = ledger_->open(*this);
-    enable_peer_access(where);
-    segments_.emplace(
-        w, std::vector<shared_segments::request>{{options_.bulk, false, "bulk"}, {options_.signal, true, "signal"}},
-        options_.share, where);
+    std::vector<shared_segments::request> own{{options_.signal, true, "signal"}};
+    if (!options_.bulk_at) own.push_back({options_.bulk, false, "bulk"});
+    segments_.emplace(w, own, options_.share, where);
     view_ = world_view(w.rank(), w.size());
     view_.bulk_bytes = options_.bulk;
     for (int r = 0; r < w.size(); ++r) {
-      view_.bulk[r] = segments_->of(0, r);
-      view_.signal[r] = segments_->of(1, r);
+      view_.signal[r] = segments_->of(0, r);
+      view_.bulk[r] = options_.bulk_at ? options_.bulk_at.of[r] : segments_->of(1, r);
     }
     w.fill(view_.signal[w.rank()], 0, options_.signal, "heap: signal segment", where);
     alarm_ = std::make_shared<alarm>(reinterpret_cast<watch*>(view_.signal[w.rank()]), w.device(), where);
@@ -234,22 +228,6 @@ class heap_state final : public shared_memory {
 
   static std::uint64_t array_at(bool in_signal, std::uint64_t offset) { return 2 * offset + in_signal; }
 
-  void enable_peer_access(std::source_location where) const {
-    for (int r = 0; r < world_.size(); ++r) {
-      int const peer = world_.device_of(r);
-      // A device that this process does not see is reached through its handle
-      if (peer == world_.device() || peer < 0) continue;
-      int can = 0;
-      check_hip(hipDeviceCanAccessPeer(&can, world_.device(), peer), "hipDeviceCanAccessPeer", where);
-      require<runtime_failure>(can, where, "heap: device ", world_.device(), " (rank ", world_.rank(),
-                               ") cannot access the memory of device ", peer, " (rank ", r,
-                               "); expected devices linked by xGMI or NVLink");
-      hipError_t const e = hipDeviceEnablePeerAccess(peer, 0);
-      if (e == hipErrorPeerAccessAlreadyEnabled) ignore_hip(e);
-      else check_hip(e, "hipDeviceEnablePeerAccess", where);
-    }
-  }
-
   void arm_watch(std::source_location where) {
     watch fresh{};
     fresh.limit_ns = static_cast<std::uint64_t>(options_.wait_limit.count());
@@ -287,7 +265,7 @@ class heap_state final : public shared_memory {
   heap_options options_;
   offset_allocator bulk_, signal_;
   std::set<std::uint64_t> freed_[2];         // by this rank, not by all; bulk, signal
-  std::optional<shared_segments> segments_;  // bulk, signal
+  std::optional<shared_segments> segments_;  // signal, bulk
   world_view view_;
   name_table names_;
   registry<renewed> resets_;

@@ -36,6 +36,7 @@ class shared_segments {
       processes += !w.in_one_process(r, w.rank());
     }
     bool const descriptors = how == sharing::descriptor && processes > 1;
+    enable_peer_access(w, where);
     try {
       for (request const& q : wanted) own_.push_back(allocate(w, q, processes > 1, descriptors, where));
       for (segment const& s : own_)
@@ -70,6 +71,24 @@ class shared_segments {
   static std::string host_of(world const& w, int rank) {
     auto const& name = w.place_of(rank).host_name;
     return detail::printable({name, ::strnlen(name, sizeof name)});
+  }
+
+  /// For memory of ranks in this process. What other processes share is mapped with access; enabling it for their
+  /// devices would make a context on each, of some 500 MiB.
+  static void enable_peer_access(world const& w, std::source_location where) {
+    for (int r = 0; r < w.size(); ++r) {
+      int const peer = w.device_of(r);  // negative: this process does not see the device
+      if (peer == w.device() || peer < 0) continue;
+      int can = 0;
+      check_hip(hipDeviceCanAccessPeer(&can, w.device(), peer), "hipDeviceCanAccessPeer", where);
+      require<runtime_failure>(can, where, "heap: device ", w.device(), " (rank ", w.rank(),
+                               ") cannot access the memory of device ", peer, " (rank ", r,
+                               "); expected devices linked by xGMI or NVLink");
+      if (!w.in_one_process(r, w.rank())) continue;
+      hipError_t const e = hipDeviceEnablePeerAccess(peer, 0);
+      if (e == hipErrorPeerAccessAlreadyEnabled) ignore_hip(e);
+      else check_hip(e, "hipDeviceEnablePeerAccess", where);
+    }
   }
 
   static segment allocate(world const& w, request const& q, bool several_processes, bool descriptors,
