@@ -50,6 +50,15 @@ FUSEWIRE_EXPORT char const* fusewire_init(char const* group, communicator_option
     all().groups[group] = std::move(c);
   });
 }
+FUSEWIRE_EXPORT char const* fusewire_bytes_of_data(communicator_options const* o, std::size_t* bytes) {
+  return tried([&] { *bytes = communicator::bytes_of_data(*o); });
+}
+FUSEWIRE_EXPORT char const* fusewire_allocate(char const* group, std::size_t bytes, void** data) {
+  return tried([&] { *data = group_of(group).allocate(bytes); });
+}
+FUSEWIRE_EXPORT char const* fusewire_free(char const* group, void* data) {
+  return tried([&] { group_of(group).free(data); });
+}
 FUSEWIRE_EXPORT char const* fusewire_destroy(char const* group) {
   return tried([&] {
     group_of(group).end();

@@ -108,11 +108,13 @@ requirements room_of(communicator_options const& o) {
   for_collectives(o, [&](collective_kind kind, element type) { r += maker_of(kind, type).room(o.size, o); });
   if (o.max_bytes > 0) r += maker_of_rows().room(o.size, o);
   if (o.experts.max_tokens > 0) r += maker_of_experts(element::bf16).room(o.size, o);
+  if (o.spare_bytes > 0) r += requirements::of<std::byte>(std::size_t(o.spare_bytes));
   return r;
 }
 heap_options heap_options_of(communicator_options const& o, requirements const& room) {
   heap_options h = heap_options::of(room);
   h.wait_limit = std::chrono::nanoseconds(std::int64_t(o.wait_seconds * 1e9));
+  for (int r = 0; o.data_at && r < o.size; ++r) h.bulk_at.of[r] = static_cast<std::byte*>(o.data_at[r]);
   return h;
 }
 std::atomic<int> kernels_made = 0;  // by all communicators
@@ -198,11 +200,11 @@ communicator::communicator(communicator_options const& o) {
                    named{"decode shapes", std::uint64_t(o.decodes)},
                    named{"tokens of experts", std::uint64_t(o.experts.max_tokens)},
                    named{"batch_invariant", std::uint64_t(o.batch_invariant)},
-                   named{"milliseconds of wait_seconds", seconds}},
+                   named{"spare bytes", std::uint64_t(o.spare_bytes)}, named{"milliseconds of wait_seconds", seconds}},
         std::source_location::current());
     for (int i = 0; i < o.decodes; ++i)
       s.decodes.emplace_back(o.decode[i], maker_of(o.decode[i]).make(*s.ch, o.decode[i]));
-    s.o.decode = nullptr;  // the caller's
+    s.o.decode = nullptr, s.o.data_at = nullptr;  // the caller's
     for_collectives(o, [&](collective_kind kind, element type) {
       s.collectives[{kind, type}] = maker_of(kind, type).make(*s.ch, o);
     });
@@ -216,6 +218,7 @@ communicator::communicator(communicator_options const& o) {
   }
 }
 communicator::~communicator() = default;
+std::size_t communicator::bytes_of_data(communicator_options const& o) { return heap_options_of(o, room_of(o)).bulk; }
 
 int communicator::size() const { return state_->ranks.size(); }
 
@@ -295,6 +298,14 @@ void communicator::launch_kernel(kernel_call const& c) {
 }
 void communicator::end_kernel(int number) {
   if (state_->kernels.erase(number)) state_->ranks.collect();
+}
+void* communicator::allocate(std::size_t bytes) {
+  heap& h = *state_->memory;
+  return h.here(h.allocate<std::byte>(bytes));
+}
+void communicator::free(void* data) {
+  heap& h = *state_->memory;
+  h.free(sym<std::byte>{h.offset_of(data, 1, "free: data", std::source_location::current()), 1});
 }
 
 void communicator::check(void* stream) { state_->ranks.check(static_cast<hipStream_t>(stream)); }

@@ -202,7 +202,9 @@ struct communicator_options {
   decode_shape const* decode;  // one for each flash_decode
   int decodes;
   expert_shape experts;
-  bool batch_invariant;  // of products: a row's bits depend on no other row
+  bool batch_invariant;      // of products: a row's bits depend on no other row
+  std::int64_t spare_bytes;  // of the heap, for allocate()
+  void* const* data_at;      // memory of each rank that torch has mapped; null: memory of the heap's own
 };
 
 /// World, heap, channel and operators of one rank of a group. One thread at a time calls it.
@@ -211,6 +213,8 @@ class communicator {
   /// Collective. Fails: as heap and channel do; with flash_decode, as its constructor does.
   explicit communicator(communicator_options const& o);
   communicator(communicator const&) = delete;
+  /// Bytes of each data_at that a communicator with these options wants.
+  static std::size_t bytes_of_data(communicator_options const& o);
   /// Waits for no other rank.
   ~communicator();
 
@@ -247,6 +251,11 @@ class communicator {
   void prepare(product_kind kind, element type, int k);
   /// How a call would multiply, in words. Follows no address.
   std::string describe(product_kind kind, product_call const& c);
+
+  /// Collective. `bytes` bytes of the heap on each rank; where they are on this rank. Fails: out_of_space.
+  void* allocate(std::size_t bytes);
+  /// Gives up what allocate() returned. Local; waits for nothing.
+  void free(void* data);
 
   /// Waits for the stream; throws what went wrong on it.
   void check(void* stream);

@@ -39,11 +39,13 @@ if importlib.util.find_spec("torch") is not None:
     from ._epilogues import Epilogue, compile  # noqa: E402
     from ._kernels import Kernel, kernel  # noqa: E402
     from ._modules import ExpertParallelMLP  # noqa: E402
+    from ._tensors import empty  # noqa: E402
     from ._symm_mem import patch_symm_mem, unpatch_symm_mem  # noqa: E402
-    __all__ += ["DecodeShape", "Epilogue", "ExpertParallelMLP", "Experts", "Kernel", "abandon", "check", "compile",
-                "describe", "destroy", "init", "kernel", "poll_errors", "prepare", "reset", "ag_gemm", "all_gather", "all_reduce", "all_reduce_norm", "all_to_all",
-                "all_to_all_v", "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs", "grouped_gemm", "moe_combine",
-                "moe_dispatch", "moe_groups", "moe_routing", "reduce_scatter", "patch_symm_mem", "unpatch_symm_mem"]
+    __all__ += ["DecodeShape", "Epilogue", "ExpertParallelMLP", "Experts", "Kernel", "abandon", "ag_gemm", "all_gather",
+                "all_reduce", "all_reduce_norm", "all_to_all", "all_to_all_v", "check", "compile", "describe", "destroy",
+                "empty", "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs", "grouped_gemm", "init", "kernel",
+                "moe_combine", "moe_dispatch", "moe_groups", "moe_routing", "patch_symm_mem", "poll_errors", "prepare",
+                "reduce_scatter", "reset", "unpatch_symm_mem"]
 else:
     def missing():
         """What keeps the operators from working, as a sentence; None if nothing does."""
@@ -54,8 +56,8 @@ else:
         return False
 
     def __getattr__(name):
-        if name in ("init", "ag_gemm", "all_gather", "all_reduce", "all_reduce_norm", "all_to_all", "all_to_all_v",
-                    "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs", "grouped_gemm", "moe_combine",
-                    "moe_dispatch", "reduce_scatter", "ExpertParallelMLP", "compile", "kernel"):
+        if name in ("ExpertParallelMLP", "ag_gemm", "all_gather", "all_reduce", "all_reduce_norm", "all_to_all",
+                    "all_to_all_v", "compile", "empty", "flash_decode", "gemm_all_scatter", "gemm_ar", "gemm_rs",
+                    "grouped_gemm", "init", "kernel", "moe_combine", "moe_dispatch", "reduce_scatter"):
             raise NotBuilt(missing())
         raise AttributeError(f"module 'fusewire' has no attribute '{name}'")

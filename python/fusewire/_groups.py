@@ -11,7 +11,7 @@ import typing
 import torch
 import torch.distributed as dist
 
-from . import _interface, _library
+from . import _interface, _library, _memory
 from ._errors import BadArgument, PeerFailed, RankMismatch
 
 _TYPES = {torch.bfloat16: 0, torch.float16: 1}
@@ -128,6 +128,7 @@ class _Group:
     max_n: int
     kept: tuple  # what C++ has addresses of
     experts: Experts | None = None
+    given_up: list = dataclasses.field(default_factory=list)  # places of empty(), to be freed
 
 
 def name_of(group):
@@ -168,7 +169,7 @@ def _type_number(dtype):
 
 
 def init(group=None, *, max_m=0, max_k=0, max_n=0, max_bytes=None, all_reduce=(0, 0), decode=(), experts=None,
-         batch_invariant=False, wait_seconds=60.0):
+         batch_invariant=False, empty_bytes=0, memory="own", wait_seconds=60.0):
     """Collective, on the host. Makes the communicator of a group of torch.distributed (None: all ranks) on the current
     device, and returns the group's name.
 
@@ -178,11 +179,14 @@ def init(group=None, *, max_m=0, max_k=0, max_n=0, max_bytes=None, all_reduce=(0
     calls of more are cut into launches, but for the last one's. None: as much as an ag_gemm gathers. all_reduce: (rows,
     columns) that one launch takes; calls of more are cut.
     decode: a DecodeShape for each flash_decode. experts: an Experts. batch_invariant: of products, a row's bits depend on
-    no other row, at some cost (docs/operators.md). wait_seconds: how long a kernel waits for another rank before it gives
-    up; longer than a rank may be late.
+    no other row, at some cost (docs/operators.md). empty_bytes: for tensors of empty(). memory: "own", or "symm_mem": data
+    lies in torch's symmetric memory. wait_seconds: how long a kernel waits for another rank before it gives up; longer
+    than a rank may be late.
     Fails: NotBuilt; BadArgument; OutOfSpace; RankMismatch where ranks ask for different things; PeerFailed.
     """
     _library.load()
+    if memory not in ("own", "symm_mem"):
+        raise BadArgument(f"init: memory = {memory!r}; expected 'own' or 'symm_mem'")
     group = group if group is not None else dist.group.WORLD
     name = group.group_name
     _made[name] = _made.get(name, 0) + 1
@@ -199,13 +203,18 @@ def init(group=None, *, max_m=0, max_k=0, max_n=0, max_bytes=None, all_reduce=(0
     options = _interface.Options(meeting.rank, meeting.size, device, max_m, max_k, max_n, *all_reduce, max_bytes,
                                  wait_seconds, all_gather, fail, shapes, len(decode),
                                  _interface.ExpertShape(*dataclasses.astuple(experts or Experts(0, 0, 0, 0))),
-                                 batch_invariant)
+                                 batch_invariant, empty_bytes, None)
+    kept = ()
     try:
+        if memory == "symm_mem":
+            size = ctypes.c_size_t()
+            _library.call("bytes_of_data", ctypes.byref(options), ctypes.byref(size))
+            kept, options.data_at = _memory.of_symm_mem(group, size.value, device)
         _library.call("init", name.encode(), ctypes.byref(options))
     except BaseException as problem:
         meeting.fail(f"rank {meeting.rank}: {problem}")  # the others may wait for this rank
         raise
-    _groups[name] = _Group(meeting.size, device, max_k, max_n, (all_gather, fail), experts)
+    _groups[name] = _Group(meeting.size, device, max_k, max_n, (all_gather, fail, *kept), experts)
     _routings.pop(name, None)
     return name
 

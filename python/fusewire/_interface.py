@@ -39,7 +39,8 @@ class Options(ctypes.Structure):
     _fields_ += [("max_bytes", ctypes.c_int64), ("wait_seconds", ctypes.c_double), ("all_gather", AllGather),
                  ("fail", Fail),
                  ("decode", ctypes.POINTER(DecodeOptions)), ("decodes", ctypes.c_int), ("experts", ExpertShape),
-                 ("batch_invariant", ctypes.c_bool)]
+                 ("batch_invariant", ctypes.c_bool), ("spare_bytes", ctypes.c_int64),
+                 ("data_at", ctypes.POINTER(ctypes.c_void_p))]
 
 
 class Matrix(ctypes.Structure):
@@ -129,10 +130,13 @@ def declare(c: ctypes.CDLL) -> ctypes.CDLL:
     """Tells ctypes what the functions take. Fails: NotBuilt where the object is of another version."""
     text, number, long = ctypes.c_char_p, ctypes.c_int, ctypes.c_int64
     product = [text, number, ctypes.POINTER(ProductCall)]
+    size = ctypes.POINTER(ctypes.c_size_t)
     arguments = {"init": [text, ctypes.POINTER(Options)], "destroy": [text], "abandon": [text],
+                 "bytes_of_data": [ctypes.POINTER(Options), size],
+                 "allocate": [text, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)], "free": [text, ctypes.c_void_p],
                  "check": [text, ctypes.c_void_p], "poll_errors": [text], "reset": [text],
                  "prepare": [text, number, number, number],
-                 "product": product, "scratch_bytes": [*product, ctypes.POINTER(ctypes.c_size_t)],
+                 "product": product, "scratch_bytes": [*product, size],
                  "decode": [text, ctypes.POINTER(DecodeOptions), ctypes.POINTER(DecodeCall)],
                  "collective": [text, number, ctypes.POINTER(CollectiveCall)],
                  "exchange_rows": [text, ctypes.POINTER(RowsCall)], "norm": [text, ctypes.POINTER(NormCall)],
@@ -155,9 +159,9 @@ def declare(c: ctypes.CDLL) -> ctypes.CDLL:
                  "fusewire_size_of_combine_call": CombineCall, "fusewire_size_of_grouped_call": GroupedCall,
                  "fusewire_size_of_kernel_options": KernelOptions, "fusewire_size_of_kernel_call": KernelCall}
         for name, structure in sizes.items():
-            size = getattr(c, name)
-            size.argtypes, size.restype = [], ctypes.c_size_t
-            if size() != ctypes.sizeof(structure):
+            size_of = getattr(c, name)
+            size_of.argtypes, size_of.restype = [], ctypes.c_size_t
+            if size_of() != ctypes.sizeof(structure):
                 raise AttributeError(name)
     except AttributeError as problem:
         raise NotBuilt(f"{c._name} is of another version of fusewire; install it again ({problem})") from None

@@ -928,6 +928,39 @@ def lifetimes():
     meet()
 
 
+def heaps():
+    """Tensors on a heap, of its own memory or of torch's symmetric memory."""
+    group = dist.new_group(list(range(RANKS)))
+    w, down = normal(512, 1024, seed=201 + RANK, scale=0.03), normal(1024, 512, seed=211 + RANK, scale=0.03)
+    for memory in ("own", "symm_mem"):
+        fusewire.init(group, max_m=1024, max_k=1024, max_n=1024, all_reduce=(64, 1024), empty_bytes=4 << 20,
+                      memory=memory)
+        places = set()
+        for m in (16, 256, 1024):
+            x = fusewire.empty(m // RANKS, 1024, group=group)
+            places.add(x.data_ptr())
+            x.copy_(normal(m // RANKS, 1024, seed=221 + RANK + m))
+            expect_near(f"{memory}: ag_gemm of a tensor on the heap, M = {m}", fusewire.ag_gemm(x, w, group=group),
+                        product(gathered(x), w))
+            h = normal(m, 512, seed=231 + RANK + m)
+            expect_near(f"{memory}: gemm_rs, M = {m}", fusewire.gemm_rs(h, down, group=group),
+                        own_rows(summed(h.float() @ down.float().t())))
+            del x
+        small = small_numbers(64, 1024, seed=241 + RANK)
+        expect(f"{memory}: all_reduce", torch.equal(fusewire.all_reduce(small, group=group),
+                                                    of_torch("all_reduce", small)))
+        kept = [fusewire.empty(1 << 20, dtype=torch.uint8, group=group) for _ in range(3)]
+        expect_refusal(f"{memory}: more than there is room for", fusewire.OutOfSpace,
+                       lambda: fusewire.empty(2 << 20, dtype=torch.uint8, group=group), "heap::allocate")
+        del kept
+        again = fusewire.empty(3, 1 << 20, dtype=torch.uint8, group=group)
+        expect(f"{memory}: what has gone is free again", again.shape == (3, 1 << 20))
+        fusewire.destroy(group)
+        meet()
+    expect_refusal("another memory", fusewire.BadArgument, lambda: fusewire.init(group, memory="shared"), "symm_mem")
+    expect_refusal("no communicator", fusewire.BadArgument, lambda: fusewire.empty(8, group=group), "init()")
+
+
 def _mismatch():
     raise fusewire.RankMismatch("rank")
 
@@ -1048,8 +1081,8 @@ SECTIONS = {"make": make, "eager": eager, "results": results, "collectives": col
             **({"host_time": host_time, "device_times": device_times,
                 "collective_times": collective_times} if given.bench else {}),
             "compiled": compiled, "halves": halves, "custom_epilogues": custom_epilogues,
-            "own_kernels": own_kernels, "lifetimes": lifetimes,
-            "failures": failures}
+            "own_kernels": own_kernels, "lifetimes": lifetimes, "heaps": heaps,
+            "heaps": heaps, "failures": failures}
 
 
 def over(reserve=0):

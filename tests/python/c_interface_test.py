@@ -108,6 +108,35 @@ class Buffer:
         hip.hipFree(self.at)
 
 
+class Handle(ctypes.Structure):
+    """hipIpcMemHandle_t."""
+    _fields_ = [("reserved", ctypes.c_char * 64)]
+
+
+class Mapped:
+    """Memory of every rank, mapped into this process, as torch's symmetric memory is."""
+
+    def __init__(self, star: Star, size: int):
+        own, handle = ctypes.c_void_p(), Handle()
+        check_hip(hip.hipMalloc(ctypes.byref(own), ctypes.c_size_t(size)))
+        if RANKS > 1:
+            check_hip(hip.hipIpcGetMemHandle(ctypes.byref(handle), own))
+        self.of = (ctypes.c_void_p * RANKS)()
+        for rank, theirs in enumerate(star.all_gather(bytes(handle))):
+            at = own
+            if rank != RANK:
+                at = ctypes.c_void_p()
+                check_hip(hip.hipIpcOpenMemHandle(ctypes.byref(at), Handle.from_buffer_copy(theirs), 1))
+            self.of[rank] = at
+
+    def close(self, star: Star) -> None:
+        for rank in range(RANKS):
+            if rank != RANK:
+                check_hip(hip.hipIpcCloseMemHandle(ctypes.c_void_p(self.of[rank])))
+        star.all_gather(b"")
+        check_hip(hip.hipFree(ctypes.c_void_p(self.of[RANK])))
+
+
 def to_bf16(x: float) -> int:
     """Of numbers that bfloat16 has."""
     return struct.unpack("<HH", struct.pack("<f", x))[1]
@@ -199,8 +228,8 @@ def wanted_of(kind: str, xs: list, ws: list) -> list[list[float]]:
 
 
 def one_product(kind: str, rows: int, n: int, k: int, transposed: bool = False, gathered: bool = False,
-                gap: int = 0) -> None:
-    what = f"{kind}, {rows} rows, n = {n}, k = {k}, transposed {transposed}, gathered {gathered}, gap {gap}"
+                gap: int = 0, group: bytes = b"all", x_at: int | None = None) -> None:
+    what = f"{kind}, {rows} rows, n = {n}, k = {k}, transposed {transposed}, gathered {gathered}, gap {gap}, x at {x_at}"
     x_rows, y_rows, y_columns = shapes_of(kind, rows, n)
     xs, ws = ([numbers(r, k, seed + 31 * rank) for rank in range(RANKS)] for r, seed in ((x_rows, 1), (n, 2)))
     x, y = Matrix(xs[RANK], gap, k), empty(y_rows, y_columns)
@@ -208,17 +237,20 @@ def one_product(kind: str, rows: int, n: int, k: int, transposed: bool = False, 
     whole = empty(rows * RANKS, k)
     c = _interface.ProductCall(None, BF16, x.view(), w.view(), y.view(),
                                whole.view() if gathered else _interface.Matrix(), w_is_transposed=transposed)
+    if x_at is not None:
+        check_hip(hip.hipMemcpy(ctypes.c_void_p(x_at), x.buffer.at, ctypes.c_size_t(2 * x.buffer.words), 3))
+        c.x.data = x_at
     size = ctypes.c_size_t()
-    call("scratch_bytes", b"all", _interface.KINDS[kind], ctypes.byref(c), ctypes.byref(size))
+    call("scratch_bytes", group, _interface.KINDS[kind], ctypes.byref(c), ctypes.byref(size))
     through_scratch = kind in ("ag_gemm", "gemm_rs") and rows > MAX_M // RANKS
     expect(what + ": scratch memory", size.value > 0, through_scratch)
     if through_scratch:
-        expect_error(fusewire.BadArgument, "no scratch memory", "product", b"all", _interface.KINDS[kind],
+        expect_error(fusewire.BadArgument, "no scratch memory", "product", group, _interface.KINDS[kind],
                      ctypes.byref(c))
     scratch = Buffer(size.value // 2)
     c.scratch = scratch.at
-    call("product", b"all", _interface.KINDS[kind], ctypes.byref(c))
-    call("check", b"all", None)
+    call("product", group, _interface.KINDS[kind], ctypes.byref(c))
+    call("check", group, None)
     expect(what, found(y), wanted_of(kind, xs, ws))
     if gathered:
         expect(what + ": x", found(whole), sum(xs, []))
@@ -584,6 +616,34 @@ def experts(pack: str) -> None:
         expect(f"token {t}", all(abs(a - b) <= 0.5 + abs(b) / 64 for a, b in zip(row, wanted)), True)
 
 
+def memory(star: Star) -> None:
+    """A heap in memory that this program has mapped, and arrays on it."""
+    o, size, data = options(star, reduce_rows=0, max_bytes=0), ctypes.c_size_t(), ctypes.c_void_p()
+    o.spare_bytes = 3000
+    call("bytes_of_data", ctypes.byref(o), ctypes.byref(size))
+    mapped = Mapped(star, size.value)
+    o.data_at = mapped.of
+    call("init", b"mapped", ctypes.byref(o))
+    places = set()
+    for _ in range(5):
+        call("allocate", b"mapped", 3000, ctypes.byref(data))
+        expect("an array lies in what was mapped", 0 <= data.value - mapped.of[RANK] <= size.value - 3000, True)
+        expect("at one place of all ranks", len(set(star.all_gather(bytes([len(places)]) + (
+            data.value - mapped.of[RANK]).to_bytes(8, "little")))), 1)
+        places.add(data.value)
+        call("free", b"mapped", data)
+    expect("what was freed is used again", len(places) < 5, True)
+    call("allocate", b"mapped", 3000, ctypes.byref(data))
+    expect_error(fusewire.OutOfSpace, "heap::allocate", "allocate", b"mapped", 1 << 40, ctypes.byref(data))
+    expect_error(fusewire.BadArgument, "nothing is allocated", "free", b"mapped", ctypes.c_void_p(data.value + 256))
+    for kind in _interface.KINDS:
+        one_product(kind, 8, 24, 64, group=b"mapped")
+    for rows in (8, 3):
+        one_product("ag_gemm", rows, 24, 64, group=b"mapped", x_at=data.value)
+    call("destroy", b"mapped")
+    mapped.close(star)
+
+
 def refusals(star: Star) -> None:
     for name in ("check", "poll_errors", "reset", "destroy"):
         expect_error(fusewire.BadArgument, "no communicator for the group 'nobody'", name, b"nobody",
@@ -618,6 +678,7 @@ def main() -> None:
     for pack in ("q", "i"):
         experts(pack)
     refusals(star)
+    memory(star)
     call("destroy", b"all")
     # Once more, of another size; ranks that ask for different ones
     again = options(star, max_m=2 * MAX_M, reduce_rows=0, max_bytes=0)
