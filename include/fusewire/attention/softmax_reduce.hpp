@@ -68,7 +68,8 @@ __device__ softmax_partial partial_of_reader(ll_reader read, int first, int last
   return sum;
 }
 
-/// Combines the partials of 2^log neighbouring lanes, up to 8, in all of them. Called by: every lane.
+/// Combines the partials of 2^log neighbouring lanes, up to 8, in all of them: the same bits, because products are
+/// rounded before lanes add each other's. Called by: every lane.
 __device__ inline softmax_partial combine_lanes(softmax_partial x, int log) {
   auto const steps = [log](auto const& step) {
     if (log > 0) step(std::integral_constant<int, 0>{});
@@ -78,7 +79,9 @@ __device__ inline softmax_partial combine_lanes(softmax_partial x, int log) {
   float m = x.s.m;
   steps([&](auto s) { m = fmaxf(m, platform::of_other_half<s.value>(m)); });
   float const weight = softmax_weight(x.s.m, m);
-  float sums[] = {x.o.x[0] * weight, x.o.x[1] * weight, x.o.x[2] * weight, x.o.x[3] * weight, x.s.l * weight};
+  float sums[] = {platform::rounded_product(x.o.x[0], weight), platform::rounded_product(x.o.x[1], weight),
+                  platform::rounded_product(x.o.x[2], weight), platform::rounded_product(x.o.x[3], weight),
+                  platform::rounded_product(x.s.l, weight)};
   steps([&](auto s) {
 #pragma unroll
     for (float& y : sums) y += platform::of_other_half<s.value>(y);
