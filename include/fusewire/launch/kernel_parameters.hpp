@@ -12,7 +12,7 @@ enum class parameter_form : int { number, pointer, matrix, end };
 
 /// A parameter of a kernel, after its channel.
 struct kernel_parameter {
-  parameter_form form;
+  parameter_form form;  // how it is passed
   int is_const;         // whether the kernel only reads the elements; a number is
   char const* element;  // the type: "float32", "int64", "bfloat16"; "" of a pointer to any other type
 };

@@ -27,6 +27,7 @@ constexpr std::size_t operator""_GiB(unsigned long long n) { return n << 30; }
 struct mapped_memory {
   std::byte* of[max_ranks] = {};  // null: none
 
+  /// Whether there is any.
   explicit operator bool() const { return of[0] != nullptr; }
 };
 
