@@ -27,14 +27,10 @@ struct all_reduce_sink {
     int const row = t.m * tile_m + s.rows.begin, rows = platform::uniform(min(m - row, s.rows.size())),
               n0 = t.n * tile_n, cols = min(int(inbox_pitch<Partial>(n)) - n0, tile_n);
     g.sync();
-    e.signal_here(g, w.rank(), flag(t) + s.slice);
-    for (int i = 1; i < w.size(); ++i) {
-      int const peer = w.next(i);
-      if (rows > 0)
-        copy_aligned(g, from(w.rank(), w.rank()).submatrix(row, n0, rows, cols),
-                     from(w.rank(), peer).submatrix(row, n0, rows, cols));
-      e.signal(g, peer, flag(t) + s.slice);
-    }
+    for (int i = 1; i < w.size() && rows > 0; ++i)
+      copy_aligned(g, from(w.rank(), w.rank()).submatrix(row, n0, rows, cols),
+                   from(w.rank(), w.next(i)).submatrix(row, n0, rows, cols));
+    signal_all(g, w.size(), [&](int i) { return e.to(w.next(i), flag(t) + s.slice); }, e.number());
   }
 };
 

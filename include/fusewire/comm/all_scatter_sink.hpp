@@ -32,12 +32,10 @@ struct all_scatter_sink {
     int const row = t.m * tile_m + s.rows.begin, rows = platform::uniform(min(c.rows - row, s.rows.size())),
               n0 = t.n * tile_n, cols = min(n - n0, tile_n);
     g.sync();
-    for (int i = 1; i < w.size(); ++i) {
-      int const peer = w.next(i);
-      if (rows > 0)
-        copy(g, columns(w.rank()).submatrix(row, n0, rows, cols), from(w.rank(), peer).submatrix(row, n0, rows, cols));
-      e.signal(g, peer, flag(t) + s.slice);
-    }
+    for (int i = 1; i < w.size() && rows > 0; ++i)
+      copy(g, columns(w.rank()).submatrix(row, n0, rows, cols),
+           from(w.rank(), w.next(i)).submatrix(row, n0, rows, cols));
+    signal_all(g, w.size() - 1, [&](int i) { return e.to(w.next(i + 1), flag(t) + s.slice); }, e.number());
   }
 };
 

@@ -76,25 +76,21 @@ struct reduce_scatter_sink {
   template <group Group>
   __device__ void copy_to_owners(Group g, tile_coord t, stored_slice s) const {
     // Conditions of code with a barrier are marked as equal in all lanes, as in gathered_tiles
-    int const row = platform::uniform(t.m) * shards.tile_m, n0 = t.n * tile_n,
+    int const row = platform::uniform(t.m) * shards.tile_m, first = platform::uniform(row / per_rank),
+              owners = platform::uniform((min(row + shards.tile_m, shards.m) - 1) / per_rank + 1 - first),
+              rank = platform::uniform(w.rank()), n0 = t.n * tile_n, f = flag(t.m, t.n) + s.slice,
               cols = min(int(inbox_pitch<Partial>(n)) - n0, tile_n);
     g.sync();
-    for (int i = 1; i <= w.size(); ++i) {
-      int const owner = platform::uniform(w.next(i));
-      index_range const of = rows(owner);
-      int const first = platform::uniform(max(row + s.rows.begin, of.begin)),
-                last = platform::uniform(min(row + s.rows.end, of.end));
-      if (platform::uniform(max(row, of.begin)) >= platform::uniform(min(row + shards.tile_m, of.end)))
-        continue;  // no row of the tile
-      if (owner == platform::uniform(w.rank())) {
-        e.signal_here(g, owner, flag(t.m, t.n) + s.slice);
-        continue;
-      }
-      if (first < last)
-        copy_aligned(g, at(t).submatrix(first, n0, last - first, cols),
-                     from(w.rank(), owner).submatrix(first - of.begin, n0, last - first, cols));
-      e.signal(g, owner, flag(t.m, t.n) + s.slice);
+    auto const owner = [&](int i) { return first + (rank + 1 + i) % owners; };  // ranks do not begin with the same one
+    if (owners == 1 && first == rank) return e.signal_here(g, rank, f);
+    for (int i = 0; i < owners; ++i) {
+      index_range const of = rows(owner(i));
+      int const begin = max(row + s.rows.begin, of.begin), end = min(row + s.rows.end, of.end);
+      if (begin < end && owner(i) != rank)
+        copy_aligned(g, at(t).submatrix(begin, n0, end - begin, cols),
+                     from(w.rank(), owner(i)).submatrix(begin - of.begin, n0, end - begin, cols));
     }
+    signal_all(g, owners, [&](int i) { return e.to(owner(i), f); }, e.number());
   }
 };
 

@@ -48,7 +48,7 @@ class gemm_ar : fused_gemm_operator<T, gemm_ar_options> {
   /// Up to as many rows `automatic` takes one shot: two ranks up to 128, as measured on two H200s
   /// (docs/decisions/reductions.md); more ranks, of which nothing is measured, where a rank sends no more bytes than
   /// that, but at least 16.
-  static constexpr int one_shot_rows(int ranks) { return std::max(16, 128 / std::max(1, ranks - 1)); }
+  static constexpr int one_shot_rows(int) { return 128; }
 
   /// Collective, unless o.agreed. Loads the kernels of calls without an epilogue. Fails: bad_argument; rank_mismatch
   /// when ranks have other options; out_of_space when the channel cannot hold the sums or their flags.

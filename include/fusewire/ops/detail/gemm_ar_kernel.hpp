@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
             detail::store_vector(to, row0 + r, col, out, true);
           }
         });
-    for (int p = 1; p < ranks; ++p) e.signal(b, ch.world.next(p), result_flag(m, n));
+    signal_all(b, ranks - 1, [&](int p) { return e.to(ch.world.next(p + 1), result_flag(m, n)); }, e.number());
   };
   auto const take = [&](block b, int m, int n) {  // other ranks' tiles
     int const owner = shards.owner(m), row0 = shards.first_row(owner);
