@@ -41,14 +41,16 @@ __device__ void signal(Group g, flag* f, epoch_t value) {
   if (g.leader()) platform::atomic_store<order::release, S>(&f->value, value);
 }
 
-/// As signal(), for `count` flags with one release. flag_at(i) is flag i.
+/// As signal(), for `count` flags, which as many threads raise side by side: a wave's release is one instruction, and
+/// addresses of peers come from memory. flag_at(i) is flag i.
 template <scope S = scope::system, group Group, class FlagAt>
 __device__ void signal_all(Group g, int count, FlagAt flag_at, epoch_t value) {
   platform::drain_stores();
   g.sync();
-  if (g.leader()) {
+  if (g.rank() < count) {
     platform::fence<order::release, S>();
-    for (int i = 0; i < count; ++i) platform::atomic_store<order::relaxed, S>(&flag_at(i)->value, value);
+    for (int i = g.rank(); i < count; i += g.size())
+      platform::atomic_store<order::relaxed, S>(&flag_at(i)->value, value);
   }
 }
 
