@@ -28,7 +28,7 @@ class bare_operator : fused_gemm_operator<bf16, gemm_ar_options> {
     base::load<identity>(kernels{}, std::source_location::current());
   }
   void operator()(hipStream_t stream, gemm_ar_call<bf16> const& call) {
-    base::start(stream, kernels{}, call, 1, 0, 0, identity{}, std::source_location::current());
+    base::start(stream, kernels{}, call, 1, 0, identity{}, std::source_location::current());
   }
 };
 

@@ -27,9 +27,11 @@ struct all_reduce_sink {
     int const row = t.m * tile_m + s.rows.begin, rows = platform::uniform(min(m - row, s.rows.size())),
               n0 = t.n * tile_n, cols = min(int(inbox_pitch<Partial>(n)) - n0, tile_n);
     g.sync();
-    for (int i = 1; i < w.size() && rows > 0; ++i)
-      copy_aligned(g, from(w.rank(), w.rank()).submatrix(row, n0, rows, cols),
-                   from(w.rank(), w.next(i)).submatrix(row, n0, rows, cols));
+    detail::for_each_load(g, at(t).submatrix(row, n0, rows, cols), tile_n,
+                          [&](int r, int col, detail::vec16<Partial> const& x) {
+                            for (int i = 1; i < w.size(); ++i)
+                              detail::store_vec16(from(w.rank(), w.next(i)).at(row + r, n0 + col), x);
+                          });
     signal_all(g, w.size(), [&](int i) { return e.to(w.next(i), flag(t) + s.slice); }, e.number());
   }
 };

@@ -19,21 +19,34 @@ struct reduce_scatter_sink {
   channel_epoch const& e;    // of this launch
   world_view const& w;       // the ranks of the channel
   row_shards const& shards;  // how tiles cut the rows of C
-  int per_rank;              // R: rank r owns rows [r R, (r + 1) R) of C
+  divisor per_rank;          // R: rank r owns rows [r R, (r + 1) R) of C
   int n, tile_n, n_tiles;    // columns of C; of a tile; tiles of a M tile
   int stores;                // blocks that each store a slice of a tile
 
   /// Whether tiles have rows of several owners.
-  __device__ bool mixes_owners() const { return shards.per_rank > per_rank; }
+  __device__ bool mixes_owners() const { return shards.per_rank > per_rank.value(); }
   /// The rows of rank r.
-  __device__ index_range rows(int r) const { return fixed_slice(shards.m, per_rank, r); }
+  __device__ index_range rows(int r) const { return fixed_slice(shards.m, per_rank.value(), r); }
+  /// The rows of a M tile of `shards`.
+  __device__ index_range rows_of_tile(int m_tile) const {
+    int const owner = shards.owner(m_tile), row = shards.row_in_shard(m_tile), above = shards.first_row(owner);
+    return {above + row, above + min(row + shards.tile_m, shards.rows(owner))};
+  }
+  /// The ranks that own these rows.
+  __device__ index_range owners(index_range const& of) const {
+    return {of.begin / per_rank, (of.end - 1) / per_rank + 1};
+  }
+  /// Elements of an inbox.
+  __device__ std::int64_t size() const {
+    return (w.size() * per_rank.value() + (mixes_owners() ? shards.m : 0)) * inbox_pitch<Partial>(n);
+  }
 
   /// The partial sums of `source` in the inbox of `owner`.
   __device__ matrix<Partial> from(int source, int owner) const {
     std::int64_t const pitch = inbox_pitch<Partial>(n);
     Partial* const inbox = e.inbox<Partial>(owner);
     if (mixes_owners() && source == owner) return mixed(inbox).submatrix(rows(owner).begin, 0, rows(owner).size(), n);
-    return {inbox + source * per_rank * pitch, rows(owner).size(), n, pitch};
+    return {inbox + source * per_rank.value() * pitch, rows(owner).size(), n, pitch};
   }
   __device__ matrix<Partial> at(tile_coord t) const {
     if (mixes_owners()) return mixed(e.inbox<Partial>(w.rank()));
@@ -57,40 +70,40 @@ struct reduce_scatter_sink {
     return mixes_owners() ? (mine.end - 1) / shards.tile_m - mine.begin / shards.tile_m + 1
                           : shards.m_tiles_of(w.rank());
   }
+  /// The first of them, as flag() counts.
+  __device__ int first_m_tile() const { return mixes_owners() ? rows(w.rank()).begin / shards.tile_m : 0; }
   /// Waits for the partial sums of all sources for the tile in a column of tiles and the nth of these M tiles.
   /// Returns the tile's rows, counted within this rank's. Called by: every thread of the group.
   template <group Group>
   __device__ index_range wait(Group g, int nth, int column) const {
     index_range const mine = rows(w.rank());
-    int const first = mixes_owners() ? mine.begin / shards.tile_m : 0, above = mixes_owners() ? mine.begin : 0,
-              row = (first + nth) * shards.tile_m - above;
-    for (int s = 0; s < stores; ++s) e.wait(g, 0, w.size() - 1, flag(first + nth, column) + s);
+    int const m_tile = first_m_tile() + nth, row = m_tile * shards.tile_m - (mixes_owners() ? mine.begin : 0);
+    for (int s = 0; s < stores; ++s) e.wait(g, 0, w.size() - 1, flag(m_tile, column) + s);
     return {max(row, 0), min(row + shards.tile_m, mine.size())};
   }
 
  private:
   __device__ matrix<Partial> mixed(Partial* inbox) const {
     std::int64_t const pitch = inbox_pitch<Partial>(n);
-    return {inbox + w.size() * per_rank * pitch, shards.m, n, pitch};
+    return {inbox + w.size() * per_rank.value() * pitch, shards.m, n, pitch};
   }
   template <group Group>
   __device__ void copy_to_owners(Group g, tile_coord t, stored_slice s) const {
     // Conditions of code with a barrier are marked as equal in all lanes, as in gathered_tiles
-    int const row = platform::uniform(t.m) * shards.tile_m, first = platform::uniform(row / per_rank),
-              owners = platform::uniform((min(row + shards.tile_m, shards.m) - 1) / per_rank + 1 - first),
+    index_range const tile = rows_of_tile(t.m), all = owners(tile);
+    int const first = platform::uniform(all.begin), count = platform::uniform(all.size()),
               rank = platform::uniform(w.rank()), n0 = t.n * tile_n, f = flag(t.m, t.n) + s.slice,
               cols = min(int(inbox_pitch<Partial>(n)) - n0, tile_n);
     g.sync();
-    auto const owner = [&](int i) { return first + (rank + 1 + i) % owners; };  // ranks do not begin with the same one
-    if (owners == 1 && first == rank) return e.signal_here(g, rank, f);
-    for (int i = 0; i < owners; ++i) {
-      index_range const of = rows(owner(i));
-      int const begin = max(row + s.rows.begin, of.begin), end = min(row + s.rows.end, of.end);
-      if (begin < end && owner(i) != rank)
-        copy_aligned(g, at(t).submatrix(begin, n0, end - begin, cols),
-                     from(w.rank(), owner(i)).submatrix(begin - of.begin, n0, end - begin, cols));
-    }
-    signal_all(g, owners, [&](int i) { return e.to(owner(i), f); }, e.number());
+    if (count == 1 && first == rank) return e.signal_here(g, rank, f);
+    int const row = tile.begin + s.rows.begin, rows = max(0, min(tile.end, tile.begin + s.rows.end) - row);
+    detail::for_each_load(g, at(t).submatrix(row, n0, rows, cols), tile_n,
+                          [&](int r, int col, detail::vec16<Partial> const& x) {
+                            int const owner = (row + r) / per_rank;
+                            if (owner == rank) return;
+                            detail::store_vec16(from(w.rank(), owner).at((row + r) % per_rank, n0 + col), x);
+                          });
+    signal_all(g, count, [&](int i) { return e.to(first + i, f); }, e.number());
   }
 };
 

@@ -51,7 +51,7 @@ template <class T>
 struct sum_arguments {
   matrix<T> c;         // gemm_rs: [rows of this rank, N]; gemm_ar: [M, N]; gemm_all_scatter: [M, W n]
   row_shards shards;   // how tiles cut the rows of C
-  int per_rank;        // R: rank r owns rows [r R, (r + 1) R) of the sum
+  divisor per_rank;    // R: rank r owns rows [r R, (r + 1) R) of the sum
   raster_order tiles;  // of all ranks' rows
   int k;               // A is [M, K], B [K, N]
 };

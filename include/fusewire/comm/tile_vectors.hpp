@@ -35,6 +35,30 @@ __device__ void for_each_vector(Group g, int m0, int n0, int tile_m, int tile_n,
   }
 }
 
+/// Calls visit(r, col, x) for each 16 bytes x of a matrix of up to tile_n columns whose rows are whole 16 bytes. Every
+/// thread has four loads in flight. tile_n: a constant, so that nothing is divided by a variable.
+/// Called by: every thread of the group.
+template <group Group, class T, class Visit>
+__device__ void for_each_load(Group g, matrix<T> from, int tile_n, Visit const& visit) {
+  constexpr int width = per_16_bytes<T>, flight = 4;
+  int const per_row = tile_n / width;
+  for (int i = g.rank(); i < from.rows * per_row; i += flight * g.size()) {
+    vec16<T> x[flight];
+    auto const each = [&](int j, auto const& of) {
+      int const r = (i + j * g.size()) / per_row, col = (i + j * g.size()) % per_row * width;
+      if (r < from.rows && col < from.cols) of(r, col);
+    };
+#pragma unroll
+    for (int j = 0; j < flight; ++j) each(j, [&](int r, int col) { x[j] = load_vec16<T>(from.at(r, col)); });
+#pragma unroll
+    for (int j = 0; j < flight; ++j) each(j, [&](int r, int col) { visit(r, col, x[j]); });
+  }
+}
+template <class T>
+__device__ void store_vec16(T* to, vec16<T> const& x) {
+  *reinterpret_cast<bytes16*>(to) = __builtin_bit_cast(bytes16, x);
+}
+
 /// Stores x to c(r, col) and the elements after it; those outside c are left out. aligned: is_row_aligned<N *
 /// sizeof(T)>(c).
 template <class T, int N>

@@ -76,7 +76,7 @@ class gemm_all_scatter : fused_gemm_operator<T, gemm_all_scatter_options> {
                   std::source_location where = std::source_location::current()) {
     base::accept(call.m, where);
     base::check(call, call.m, ch_.world().size(), where);
-    base::start(stream, kernels<detail::planned_epilogue<Epilogue>>{}, call, 1, 0, 0, e, where);
+    base::start(stream, kernels<detail::planned_epilogue<Epilogue>>{}, call, 1, 0, e, where);
   }
 
   /// Which mainloop a call takes, in words, and why it is not a tuned one where that is so. Fails: as the call.

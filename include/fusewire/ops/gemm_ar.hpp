@@ -45,10 +45,9 @@ class gemm_ar : fused_gemm_operator<T, gemm_ar_options> {
   using base::ch_, base::o_;
 
  public:
-  /// Up to as many rows `automatic` takes one shot: two ranks up to 128, as measured on two H200s
-  /// (docs/decisions/reductions.md); more ranks, of which nothing is measured, where a rank sends no more bytes than
-  /// that, but at least 16.
-  static constexpr int one_shot_rows(int) { return 128; }
+  /// Up to as many rows `automatic` takes one shot: measured on two H200s, projected for more ranks
+  /// (docs/decisions/reductions.md).
+  static constexpr int one_shot_rows(int ranks) { return ranks <= 2 ? 128 : 8; }
 
   /// Collective, unless o.agreed. Loads the kernels of calls without an epilogue. Fails: bad_argument; rank_mismatch
   /// when ranks have other options; out_of_space when the channel cannot hold the sums or their flags.
@@ -75,17 +74,15 @@ class gemm_ar : fused_gemm_operator<T, gemm_ar_options> {
   }
   /// What channel_options should be, at least, for these options.
   static std::size_t max_bytes(int ranks, gemm_ar_options const& o) {
-    int const shard = ceil_div(o.max_m, ranks);
     std::size_t const results = std::size_t(o.max_m) * std::size_t(inbox_pitch<T>(o.max_n)) * sizeof(T);
-    return std::max(base::template bytes_of_partials<Partial>(o, ranks, one_shot_max(ranks, o)),
-                    o.shots == reduce_algorithm::one_shot
-                        ? 0
-                        : base::template bytes_of_partials<Partial>(o, ranks, shard) + results);
+    return std::max(
+        base::template bytes_of_partials<Partial>(o, ranks, one_shot_max(ranks, o)),
+        o.shots == reduce_algorithm::one_shot ? 0 : base::template reduce_scatter_bytes<Partial>(o, ranks) + results);
   }
   /// The same of channel_options::flags_per_source.
   static int flags_per_source(int ranks, gemm_ar_options const& o) {
     return std::max(one_shot_max(ranks, o) > 0 ? base::max_flags(o, one_shot_max(ranks, o)) : 0,
-                    o.shots == reduce_algorithm::one_shot ? 0 : 2 * base::max_flags(o, ceil_div(o.max_m, ranks)));
+                    o.shots == reduce_algorithm::one_shot ? 0 : 2 * base::reduce_scatter_flags(o, ranks));
   }
 
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
@@ -106,10 +103,10 @@ class gemm_ar : fused_gemm_operator<T, gemm_ar_options> {
     int const ranks = ch_.world().size();
     constexpr unsigned partial = sizeof(Partial) << 8;
     if (call.m <= one_shot_max(ranks, o_))
-      base::start(stream, one_shot<detail::planned_epilogue<Epilogue>>{}, call, 1, 0, 1 | partial, e, where);
+      base::start(stream, one_shot<detail::planned_epilogue<Epilogue>>{}, call, 1, 1 | partial, e, where);
     else
-      base::start(stream, two_shot<detail::planned_epilogue<Epilogue>>{}, call, ranks, (ch_.world().rank() + 1) % ranks,
-                  partial, e, where);
+      base::start(stream, two_shot<detail::planned_epilogue<Epilogue>>{}, call, base::shards_of(call.m), partial, e,
+                  where);
   }
 
   /// Which mainloop a call takes, in words, and why it is not a tuned one where that is so. Fails: as the call.
@@ -120,7 +117,7 @@ class gemm_ar : fused_gemm_operator<T, gemm_ar_options> {
     if (call.m <= one_shot_max(ch_.world().size(), o_))
       return "gemm_ar, one-shot: " + base::template plan_in_words<Epilogue>(one_shot<Epilogue>{}, call, 1, where);
     return "gemm_ar, two-shot: " +
-           base::template plan_in_words<Epilogue>(two_shot<Epilogue>{}, call, ch_.world().size(), where);
+           base::template plan_in_words<Epilogue>(two_shot<Epilogue>{}, call, base::shards_of(call.m), where);
   }
 
  private:

@@ -64,14 +64,10 @@ class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
   }
   /// What channel_options should be, at least, for these options.
   static std::size_t max_bytes(int ranks, gemm_rs_options const& o) {
-    return base::template bytes_of_partials<Partial>(o, ranks, ceil_div(o.max_m, ranks)) +
-           base::template bytes_of_partials<Partial>(o, 1, std::min(o.max_m, max_mixed_rows));
+    return base::template reduce_scatter_bytes<Partial>(o, ranks);
   }
   /// The same of channel_options::flags_per_source.
-  static int flags_per_source(int ranks, gemm_rs_options const& o) {
-    return std::max(base::max_flags(o, ceil_div(o.max_m, ranks)),
-                    base::max_flags(o, std::min(o.max_m, max_mixed_rows)));
-  }
+  static int flags_per_source(int ranks, gemm_rs_options const& o) { return base::reduce_scatter_flags(o, ranks); }
 
   /// Loads the kernels of calls with this epilogue, which their first call does otherwise; see load_kernel().
   template <epilogue Epilogue>
@@ -85,10 +81,9 @@ class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
   template <call_epilogue Epilogue = identity>
   void operator()(hipStream_t stream, gemm_rs_call<T> const& call, Epilogue const& e = {},
                   std::source_location where = std::source_location::current()) {
-    int const ranks = ch_.world().size();
     base::check(call, rows(call.m, where), 1, where);
-    int const shards = shards_of(call.m), first = shards == 1 ? 0 : (ch_.world().rank() + 1) % ranks;
-    base::start(stream, kernels<detail::planned_epilogue<Epilogue>>{}, call, shards, first, sizeof(Partial), e, where);
+    base::start(stream, kernels<detail::planned_epilogue<Epilogue>>{}, call, base::shards_of(call.m), sizeof(Partial),
+                e, where);
   }
 
   /// Which mainloop a call takes, in words, and why it is not a tuned one where that is so. Fails: as the call.
@@ -96,7 +91,7 @@ class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
   std::string describe(gemm_rs_call<T> const& call, std::source_location where = std::source_location::current()) {
     base::check(call, rows(call.m, where), 1, where);
     return text("gemm_rs: ",
-                base::template plan_in_words<Epilogue>(kernels<Epilogue>{}, call, shards_of(call.m), where));
+                base::template plan_in_words<Epilogue>(kernels<Epilogue>{}, call, base::shards_of(call.m), where));
   }
 
   /// Rows of C that this rank owns, for a call with `m` rows in all. Fails: bad_argument.
@@ -106,11 +101,6 @@ class gemm_rs : fused_gemm_operator<T, gemm_rs_options> {
   }
 
  private:
-  /// Up to as many rows, tiles have rows of several owners: cut by owner, each would read B again.
-  static constexpr int max_mixed_rows = 128;
-  /// Shards whose rows are cut into tiles by themselves.
-  int shards_of(int m) const { return m <= max_mixed_rows ? 1 : ch_.world().size(); }
-
   template <class Epilogue>
   struct kernels {
     static constexpr char const* name = "gemm_rs_kernel";

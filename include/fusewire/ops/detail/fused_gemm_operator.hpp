@@ -20,6 +20,18 @@ class fused_gemm_operator {
   static std::size_t bytes_of_partials(Options const& o, int sources, int rows) {
     return std::size_t(sources) * std::size_t(rows) * std::size_t(inbox_pitch<Partial>(o.max_n)) * sizeof(Partial);
   }
+  /// Up to as many rows, tiles of a sum have rows of several owners: cut by owner, each would read B again.
+  static constexpr int max_mixed_rows = 128;
+  /// Flags for the tiles of reduce_scatter_sink.
+  static int reduce_scatter_flags(Options const& o, int ranks) {
+    return std::max(max_flags(o, ceil_div(o.max_m, ranks)), max_flags(o, std::min(o.max_m, max_mixed_rows)));
+  }
+  /// Bytes of an inbox of reduce_scatter_sink.
+  template <class Partial>
+  static std::size_t reduce_scatter_bytes(Options const& o, int ranks) {
+    return bytes_of_partials<Partial>(o, ranks, ceil_div(o.max_m, ranks)) +
+           bytes_of_partials<Partial>(o, 1, std::min(o.max_m, max_mixed_rows));
+  }
 
  protected:
   /// `name` in messages, `launch_name` (up to 8 letters) in headers. Loads nothing. Fails: bad_argument.
@@ -76,6 +88,9 @@ class fused_gemm_operator {
     detail::check_gemm(name_, call, o_.k, n, where);
   }
 
+  /// Shards whose rows are cut into tiles by themselves, when rows are reduced by their owners.
+  int shards_of(int m) const { return m <= max_mixed_rows ? 1 : ch_.world().size(); }
+
   /// Loads every mainloop's kernel of kernel_of, and for one rank the local ones.
   template <class Epilogue, class Kernel>
   void load(Kernel const& kernel_of, std::source_location where) const {
@@ -85,12 +100,11 @@ class fused_gemm_operator {
   }
 
   /// Launches kernel_of.operator()<M>() with the mainloop of the call's plan. The rows of the product are cut into
-  /// `shards` shards, round robin from the one of rank `first` on. `operator_bits`: what else the ranks have to agree
-  /// on; see gemm_header(). One rank alone sends nothing: its product is the result. A call without rows multiplies
-  /// nothing.
+  /// `shards` shards, round robin from the next rank's on. `operator_bits`: what else the ranks have to agree on; see
+  /// gemm_header(). One rank alone sends nothing: its product is the result. A call without rows multiplies nothing.
   template <class Kernel, class Call, class Epilogue>
-  void start(hipStream_t stream, Kernel const& kernel_of, Call const& call, int shards, int first,
-             unsigned operator_bits, Epilogue const& epilogue, std::source_location where) {
+  void start(hipStream_t stream, Kernel const& kernel_of, Call const& call, int shards, unsigned operator_bits,
+             Epilogue const& epilogue, std::source_location where) {
     if (call.m == 0)
       return detail::launch_no_rows(
           ch_, stream, gemm_header<T>(launch_name_, {}, operator_bits, 0, call.b.cols, o_.k, 0, where), where);
@@ -100,13 +114,12 @@ class fused_gemm_operator {
                                 where);
     row_shards const rows(call.m, shards, plan.tile_m);
     auto const p = detail::problem_of(call, rows.per_rank, shards);
-    int const n = call.b.cols;
-    sum_arguments<T> const g{
-        call.c,
-        rows,
-        ceil_div(call.m, ch_.world().size()),
-        {rows.all_m_tiles(), ceil_div(n, plan.tile_n), first < rows.owners() ? first : 0, plan.group_m},
-        o_.k};
+    int const n = call.b.cols, next = ch_.world().rank() + 1, first = next < rows.owners() ? next : 0;
+    sum_arguments<T> const g{call.c,
+                             rows,
+                             ceil_div(call.m, ch_.world().size()),
+                             {rows.all_m_tiles(), ceil_div(n, plan.tile_n), first, plan.group_m},
+                             o_.k};
     launch_header const header = gemm_header<T>(launch_name_, plan, operator_bits, call.m, n, o_.k, 0, where);
     matrix<T const> const a[1] = {call.a};
     launcher_.launch(stream, detail::kernels_to_launch(kernel_of, epilogue), p, plan, a,

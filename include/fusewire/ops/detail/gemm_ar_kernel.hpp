@@ -17,7 +17,7 @@
 // multiplications of its rank are done or running in other blocks. It takes other ranks' tiles only when the same
 // holds for all sums of its rank. Block 0's last wait (credit) comes last.
 // Order: as in gemm_rs_kernel.hpp. In one-shot, sums are stored to the rank's own inbox, and the same threads copy
-// them from there; they sync in between. In two-shot, the block that stored a result into all inboxes raises its flag.
+// them from there; they sync in between. One release covers a tile's copies, or results, for all ranks.
 // Reuse: the inbox by the channel's argument, both parts of it. Only this launch reads A and B.
 // Abandonment: a flag whose wait timed out counts as raised, and the sums may be anything. If the channel poisons,
 // NaN is stored then.
@@ -56,48 +56,50 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
     gemm_ar_two_shot(__grid_constant__ channel_view const ch, __grid_constant__ sum_arguments<T> const g,
                      __grid_constant__ typename Mainloop::template operands<1> const x, Epilogue epilogue) {
   extern __shared__ bytes16 shared[];
-  constexpr int tile_m = Mainloop::traits.tile_m, tile_n = Mainloop::traits.tile_n;
+  constexpr int tile_n = Mainloop::traits.tile_n;
   channel_launch launch(ch);
   channel_epoch const& e = launch.epoch();
   int const rank = ch.world.rank(), ranks = ch.world.size(), n_tiles = ceil_div(g.c.cols, tile_n);
   row_shards const& shards = g.shards;
-  reduce_scatter_sink<Partial> const inbox{e, ch.world, shards, shards.per_rank, g.c.cols, tile_n, n_tiles, x.stores()};
+  reduce_scatter_sink<Partial> const inbox{e, ch.world, shards, g.per_rank, g.c.cols, tile_n, n_tiles, x.stores()};
   local_shards source(shards, g.k, x.k_slice());
 
   auto const results = [&](int of) {  // the second inbox
-    std::int64_t const pitch = inbox_pitch<T>(g.c.cols),
-                       partials = ranks * shards.per_rank * inbox_pitch<Partial>(g.c.cols);
-    return matrix<T>{reinterpret_cast<T*>(e.inbox<Partial>(of) + partials), g.c.rows, g.c.cols, pitch};
+    T* const behind_partials = reinterpret_cast<T*>(e.inbox<Partial>(of) + inbox.size());
+    return matrix<T>{behind_partials, g.c.rows, g.c.cols, inbox_pitch<T>(g.c.cols)};
   };
   auto const result_flag = [&](int nth, int n) { return (shards.m_tiles * inbox.stores + nth) * n_tiles + n; };
-  auto const reduce = [&](block b, int m, int n) {  // this rank's tiles
+  index_range const mine = inbox.rows(rank);
+  auto const reduce = [&](block b, int m, int n) {  // this rank's rows
     constexpr int width = per_16_bytes<Partial>;
-    int const row0 = shards.first_row(rank);
     index_range const rows = inbox.wait(b, m, n);
     bool const poisoned = e.control().should_fill_nan(), aligned = is_row_aligned<width * sizeof(T)>(g.c);
     auto const sums = [&](int source) { return inbox.from(source, rank); };
-    auto const of_all = [&](float x, int row, int column) { return epilogue(x, row0 + row, column); };
+    auto const of_all = [&](float x, int row, int column) { return epilogue(x, mine.begin + row, column); };
     detail::for_each_vector<width>(
         b, rows.begin, n * tile_n, rows.size(), tile_n, rows.end, g.c.cols, [&](int r, int col) {
           alignas(16) T out[width];
           detail::reduce_vector<T, Partial>(out, ranks, sums, r, col, g.c.cols, poisoned, of_all);
-          detail::store_vector(g.c, row0 + r, col, out, aligned);
+          detail::store_vector(g.c, mine.begin + r, col, out, aligned);
           for (int p = 1; p < ranks; ++p) {
             matrix<T> to = results(ch.world.next(p));
             to.cols = int(to.ld);  // whole vectors
-            detail::store_vector(to, row0 + r, col, out, true);
+            detail::store_vector(to, mine.begin + r, col, out, true);
           }
         });
-    signal_all(b, ranks - 1, [&](int p) { return e.to(ch.world.next(p + 1), result_flag(m, n)); }, e.number());
+    int const flag = result_flag(inbox.first_m_tile() + m, n);
+    signal_all(b, ranks, [&](int p) { return e.to(ch.world.next(p), flag); }, e.number());
   };
-  auto const take = [&](block b, int m, int n) {  // other ranks' tiles
-    int const owner = shards.owner(m), row0 = shards.first_row(owner);
-    if (owner == rank) return;
-    e.wait(b, owner, result_flag(shards.nth_of_owner(m), n));
-    matrix<T> rows = g.c;  // up to the owner's last row
-    rows.rows = row0 + shards.rows(owner);
-    detail::take_tile(b, rows, row0 + shards.row_in_shard(m), n * tile_n, tile_m, tile_n, results(rank),
-                      e.control().should_fill_nan());
+  auto const take = [&](block b, int m, int n) {  // the other ranks' rows of a tile
+    index_range const tile = inbox.rows_of_tile(m), owners = inbox.owners(tile);
+    if (owners.size() == 1 && owners.begin == rank) return;
+    e.wait(b, owners.begin, owners.end - 1, result_flag(shards.nth_of_owner(m), n));
+    auto const take_rows = [&](int begin, int end) {
+      detail::take_tile(b, g.c.submatrix(0, 0, end, g.c.cols), begin, n * tile_n, end - begin, tile_n, results(rank),
+                        e.control().should_fill_nan());
+    };
+    take_rows(tile.begin, min(tile.end, mine.begin));
+    take_rows(max(tile.begin, mine.end), tile.end);
   };
   int const local = inbox.m_tiles() * n_tiles;
   tail const both{local + shards.all_m_tiles() * n_tiles, [&](block b, int item) {

@@ -14,8 +14,8 @@
 // multiplications of its rank are done or running in other blocks. Block 0's last wait (credit) comes after its own
 // work.
 // Order: the threads that stored a tile of sums, or a slice of its rows, raise its flag, so the flag's release covers
-// the sums. If the tile has rows of several owners, they sync first, copy each owner's rows, and raise a flag at each
-// owner, so the release covers the copies. The block that adds up acquires every flag of every source first.
+// the sums. If the tile has rows of several owners, they sync first, copy each owner's rows, and raise all owners'
+// flags with one release, which covers the copies. The block that adds up acquires every flag of every source first.
 // Reuse: the inbox by the channel's argument; what a rank stores for its own copies lies there, too. Only this launch
 // reads A and B.
 // Abandonment: a flag whose wait timed out counts as raised, and the sums may be anything. If the channel poisons,
