@@ -101,7 +101,7 @@ double gemm_time(world& w, int m, int n, int k, gemm_tile const& tile) {
   };
   std::printf("%s\n", op.describe(call(0)).c_str());
   double const us = watch.time(few, [&](int i) { op(w.stream(), call(i)); });
-  check_product(w, c, b, m, n, k);
+  check_product(w, {c, m, n, n}, b, n, k);
   return us;
 }
 
@@ -145,7 +145,7 @@ double ag_gemm_time(world& w, gemm_case const& s) {
                     .b_layout = layout::column_major,
                     .b_is_constant = true});
   });
-  check_product(w, c, b, s.m, s.n, s.k);
+  check_product(w, {c, s.m, s.n, s.n}, b, s.n, s.k);
   return us;
 }
 

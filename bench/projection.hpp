@@ -107,18 +107,28 @@ inline float a_at(int m, int k, int of_k) {
   return float(small_number(std::size_t(m) * std::size_t(of_k) + std::size_t(k)));
 }
 
-/// Some elements of C. Fails: runtime_failure.
-inline void check_product(world const& w, bf16 const* c, std::vector<bf16> const& b, int rows, int n, int k) {
-  std::size_t const size = std::size_t(rows) * std::size_t(n);
+/// Checks some elements of C, whose row 0 is row `first` of A B, or of the sum of `sources` products: source r has B
+/// [k, n] and the r-th k columns of A. Their partial sums are rounded to bf16, and C is; all else is exact. C may have
+/// several times n columns. Fails: runtime_failure.
+inline void check_product(world const& w, matrix<bf16> const& c, std::vector<bf16> const& b, int n, int k,
+                          int sources = 1, int first = 0) {
+  std::size_t const size = std::size_t(c.rows) * std::size_t(c.cols);
   std::vector<bf16> out(size);
-  check_hip(hipMemcpy(out.data(), c, size * sizeof(bf16), hipMemcpyDeviceToHost), "hipMemcpy");
+  check_hip(hipMemcpy(out.data(), c.data, size * sizeof(bf16), hipMemcpyDeviceToHost), "hipMemcpy");
   for (std::size_t i = 0; i < size; i += size / 97 + 1) {
-    int const row = int(i / std::size_t(n)), col = int(i % std::size_t(n));
-    float want = 0;
-    for (int at = 0; at < k; ++at)
-      want += a_at(row, at, k) * float(b[std::size_t(col) * std::size_t(k) + std::size_t(at)]);
-    require<runtime_failure>(std::abs(float(out[i]) - want) <= std::abs(want) / 128, std::source_location::current(),
-                             "rank ", w.rank(), ": C[", row, ", ", col, "] is ", float(out[i]), ", not ", want);
+    int const row = int(i / std::size_t(c.cols)), col = int(i % std::size_t(c.cols));
+    float want = 0, error = 0;
+    for (int r = 0; r < sources; ++r) {
+      float part = 0;
+      for (int at = 0; at < k; ++at)
+        part += a_at(first + row, r * k + at, sources * k) *
+                float(b[std::size_t(col % n) * std::size_t(k) + std::size_t(at)]);
+      want += part;
+      if (sources > 1) error += std::abs(part) / 256;
+    }
+    require<runtime_failure>(std::abs(float(out[i]) - want) <= error + (std::abs(want) + error) / 256,
+                             std::source_location::current(), "rank ", w.rank(), ": C[", row, ", ", col, "] is ",
+                             float(out[i]), ", not ", want);
   }
 }
 

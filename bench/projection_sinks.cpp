@@ -1,6 +1,6 @@
 // GEMM + reduce-scatter, + all-reduce and + all-scatter on fusewire-sim --time.
 //
-//   projection_sinks gemm_rs|gemm_ar|gemm_all_scatter W M N K
+//   projection_sinks gemm_rs|gemm_ar|gemm_ar_one_shot|gemm_ar_two_shot|gemm_all_scatter W M N K
 //
 // bf16, column-major B. K and N are all ranks' together: of a sum over ranks each has K / W columns of A, of an
 // all-scatter N / W columns of B. All ranks begin a graph of one call together, whose weights no earlier call has
@@ -23,36 +23,10 @@ struct shape {
   bool sums;           // over ranks, each of which has its columns of A
 };
 
-float b_at(std::vector<bf16> const& b, shape const& s, int k, int col) {
-  return float(b[std::size_t(col) * std::size_t(s.k) + std::size_t(k)]);
-}
-
-/// Some elements of C, whose row 0 is row `first` of the product. Partial sums are rounded to bf16, and so is their
-/// sum; all else is exact. Fails: runtime_failure.
-void check(world const& w, shape const& s, matrix<bf16> const& c, std::vector<bf16> const& b, int first) {
-  std::size_t const size = std::size_t(c.rows) * std::size_t(c.cols);
-  std::vector<bf16> out(size);
-  check_hip(hipMemcpy(out.data(), c.data, size * sizeof(bf16), hipMemcpyDeviceToHost), "hipMemcpy");
-  for (std::size_t i = 0; i < size; i += size / 97 + 1) {
-    int const row = int(i / std::size_t(c.cols)), col = int(i % std::size_t(c.cols));
-    float want = 0, error = 0;
-    for (int r = 0; r < (s.sums ? s.ranks : 1); ++r) {
-      float part = 0;
-      for (int k = 0; k < s.k; ++k)
-        part += a_at(first + row, (s.sums ? r * s.k : 0) + k, s.sums ? s.ranks * s.k : s.k) * b_at(b, s, k, col % s.n);
-      want += part;
-      if (s.sums) error += std::abs(part) / 256;
-    }
-    require<runtime_failure>(std::abs(float(out[i]) - want) <= error + (std::abs(want) + error) / 256,
-                             std::source_location::current(), "rank ", w.rank(), ": C[", row, ", ", col, "] is ",
-                             float(out[i]), ", not ", want);
-  }
-}
-
 /// us of the slowest rank; C has `rows` rows, the product's from `first` on, and `cols` columns.
-template <class Op, class Options, class Call>
-double time_of(world& w, shape const& s, int first, int rows, int cols) {
-  Options const o{.max_m = s.m, .max_n = s.n, .k = s.k};
+template <class Op, class Call, class Options>
+double time_of(world& w, shape const& s, Options o, int first, int rows, int cols) {
+  o.max_m = s.m, o.max_n = s.n, o.k = s.k;
   auto const needs = Op::requirements(s.ranks, o) + requirements::of<barrier_state>(1);
   heap h(w, needs);
   channel ch(h, needs);
@@ -74,18 +48,22 @@ double time_of(world& w, shape const& s, int first, int rows, int cols) {
                   .b_is_constant = true};
   if (w.rank() == 0) std::printf("%s\n", op.describe(call).c_str());
   double const us = watch.time(true, [&](int) { op(w.stream(), call); });
-  if (rows) check(w, s, c, b, first);
+  if (rows) check_product(w, c, b, s.n, s.k, s.sums ? s.ranks : 1, first);
   return us;
 }
 
 double time_of(world& w, std::string const& what, shape const& s) {
   if (what == "gemm_rs") {
     int const each = ceil_div(s.m, s.ranks), first = std::min(s.m, w.rank() * each);
-    return time_of<gemm_rs<bf16>, gemm_rs_options, gemm_rs_call<bf16>>(w, s, first, std::min(each, s.m - first), s.n);
+    return time_of<gemm_rs<bf16>, gemm_rs_call<bf16>>(w, s, gemm_rs_options{}, first, std::min(each, s.m - first), s.n);
   }
-  if (what == "gemm_ar") return time_of<gemm_ar<bf16>, gemm_ar_options, gemm_ar_call<bf16>>(w, s, 0, s.m, s.n);
-  return time_of<gemm_all_scatter<bf16>, gemm_all_scatter_options, gemm_all_scatter_call<bf16>>(w, s, 0, s.m,
-                                                                                                s.ranks * s.n);
+  if (what == "gemm_all_scatter")
+    return time_of<gemm_all_scatter<bf16>, gemm_all_scatter_call<bf16>>(w, s, gemm_all_scatter_options{}, 0, s.m,
+                                                                        s.ranks * s.n);
+  gemm_ar_options const o{.shots = what == "gemm_ar_one_shot"   ? reduce_algorithm::one_shot
+                                   : what == "gemm_ar_two_shot" ? reduce_algorithm::two_shot
+                                                                : reduce_algorithm::automatic};
+  return time_of<gemm_ar<bf16>, gemm_ar_call<bf16>>(w, s, o, 0, s.m, s.n);
 }
 
 }  // namespace
@@ -94,11 +72,11 @@ int main(int argc, char** argv) try {
   std::string const what = argc == 6 ? argv[1] : "";
   auto const number = [&](int i) { return argc == 6 ? std::atoi(argv[i]) : 0; };
   int const ranks = number(2), m = number(3), n = number(4), k = number(5);
-  bool const sums = what != "gemm_all_scatter";
-  if ((what != "gemm_rs" && what != "gemm_ar" && sums) || ranks < 1 || ranks > 16 || m < 1 || n < ranks || k < 8 ||
-      n % ranks || k % (8 * ranks)) {
+  bool const sums = what == "gemm_rs" || what == "gemm_ar" || what == "gemm_ar_one_shot" || what == "gemm_ar_two_shot";
+  if ((!sums && what != "gemm_all_scatter") || ranks < 1 || ranks > 16 || m < 1 || n < ranks || k < 8 || n % ranks ||
+      k % (8 * ranks)) {
     std::fprintf(stderr,
-                 "usage: projection_sinks gemm_rs|gemm_ar|gemm_all_scatter W M N K\n"
+                 "usage: projection_sinks gemm_rs|gemm_ar|gemm_ar_one_shot|gemm_ar_two_shot|gemm_all_scatter W M N K\n"
                  "       W is 1 to 16, M at least 1, N a multiple of W, K a multiple of 8 W\n"
                  "       not: %s",
                  argc < 2 ? "no arguments\n" : "");

@@ -239,7 +239,7 @@ class runner {
     bool const eager = name.size() > 6 && name.substr(name.size() - 6) == "_eager";
     if (name == "chosen" && w_.rank() == 0) std::printf("%s\n", op_.describe(this->call(0)).c_str());
     double const us = watch_.time(once, call, eager ? enqueued::one_by_one : enqueued::as_graph);
-    if (multiplies && !once) check_product(w_, c_, weights_of(count_of_weights()), p_.m, p_.n, p_.k);
+    if (multiplies && !once) check_product(w_, {c_, p_.m, p_.n, p_.n}, weights_of(count_of_weights()), p_.n, p_.k);
     return us;
   }
 

@@ -387,6 +387,42 @@ def layers(runner, shapes):
     runner.file("decoder_layer", NOMINAL_MHZ, make, program=program)
 
 
+LINK = 48e3  # bytes per us of a link and direction, as link_gbs * link_efficiency in sim/machine/timing.hpp
+
+
+def gemm_sinks(runner, worlds, rows, ks):
+    """GEMM + reduce-scatter, + all-reduce, + all-scatter with N = 8192, each in a file of its own. K and N are all ranks'."""
+    program, n = runner.program.parent / "projection_sinks", 8192
+    if not program.exists():
+        sys.exit(f"error: {program} is not there\n       cmake --build it, in a preset with FUSEWIRE_BENCHMARK_LAYERS: target projection_sinks")
+    gemms = {}
+    def own_gemm(*shape):
+        if shape not in gemms:
+            gemms[shape] = runner.projection(1, NOMINAL_MHZ, "gemm", *shape)
+        return gemms[shape]
+    def time(w, *arguments):
+        found = re.search(r"^us: ([0-9.]+)$", runner.simulate(w, NOMINAL_MHZ, program, *arguments) or "", re.M)
+        return float(found[1]) if found else None
+    def make_of(op):
+        def make(known, fresh, add):
+            for k, w, m in [(k, w, m) for k in ks for w in worlds for m in rows]:
+                key = lambda variant: f"{op}/{variant}/dtype:bf16/W:{w}/M:{m}/N:{n}/K:{k}"
+                own = (m, n // w, k) if op == "gemm_all_scatter" else (m, n, k // w)
+                if not fresh(key("own_gemm")):
+                    add(key("own_gemm"), own_gemm(*own), "simulated", label="this library's GEMM, the denominator")
+                if not fresh(key("fused")):
+                    add(key("fused"), time(w, op, w, m, n, k), "simulated", label="bf16")
+                over_a_link = 2 * (math.ceil(m / w) * n * (2 if op == "gemm_ar" else 1) if op != "gemm_all_scatter" else m * n // w)
+                add(key("link"), over_a_link / LINK, "composed", label="bytes of a link over its rate")
+                rccl = rate(RCCL_ALL_REDUCE[w], 2 * m * n) if op == "gemm_ar" else rccl_all_gather(w, 2 * m * n)
+                if key("own_gemm") in known:
+                    add(key("rccl"), rccl, "published", label="RCCL: a published all-reduce of as many bytes, interpolated" if op == "gemm_ar" else RCCL_LABEL)
+                    add(key("bsp_graph"), known[key("own_gemm")]["real_time"] + GRAPH_GAP + rccl, "composed", label="own_gemm, rccl")
+        return make
+    for op in ("gemm_rs", "gemm_ar", "gemm_all_scatter"):
+        runner.file(op, NOMINAL_MHZ, make_of(op), program=program)
+
+
 def primitives(runner):
     wanted = ["^load$", "^store$", "^atomic/fetch_add$", "^signal/", "^barrier/", "^copy/p[a-z]*/(block|plain)/blocks:(16|64)/bytes:1048576$", "^copy_all/.*/ranks:(4|8)/blocks:16/bytes:1048576$"]
     def make(known, fresh, add):
@@ -405,7 +441,7 @@ def primitives(runner):
 def main():
     numbers = lambda text: [int(x) for x in text.split(",")]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="*", metavar="SET", help="ag_gemm, sustained, flash_decode, taxes, plans, ag_gemm_plans, layers, primitives (default: all)")
+    parser.add_argument("sets", nargs="*", metavar="SET", help="ag_gemm, sustained, flash_decode, taxes, plans, ag_gemm_plans, layers, gemm_sinks, primitives (default: all)")
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path(os.environ.get("FUSEWIRE_BUILD_DIR", ROOT / "build" / "sim")))
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench" / "results")
     parser.add_argument("--filter", metavar="REGEX", default="", help="of the benchmarks' names: others are not simulated (primitives: not stored), and what is stored of them is kept")
@@ -425,6 +461,9 @@ def main():
     parser.add_argument("--ag_plan_m", type=numbers, default=[64, 128, 256, 512], help="rows of the set `ag_gemm_plans`: AG+GEMM with the plan that is chosen, and others")
     parser.add_argument("--ag_plan_n", type=numbers, default=[3584])
     parser.add_argument("--ag_plan_worlds", type=numbers, default=[2, 4, 8])
+    parser.add_argument("--sink_m", type=numbers, default=[1, 4, 16, 64, 128, 256], help="rows of the set `gemm_sinks`")
+    parser.add_argument("--sink_worlds", type=numbers, default=[2, 4, 8])
+    parser.add_argument("--sink_k", type=numbers, default=[8192, 28672])
     parser.add_argument("--random", type=int, default=50, help="random shapes of the sets `plans` and `ag_gemm_plans`, beside those")
     parser.add_argument("--seed", type=int, default=1, help="of the random shapes")
     parser.add_argument("--factor", type=float, default=1.4, help="of the set `plans`: plans whose modelled time is up to this many times that of the best are simulated, and at least two others")
@@ -438,6 +477,7 @@ def main():
              "plans": lambda: plans(runner, a.plan_m, a.plan_n, a.random, a.seed, a.factor), 
              "ag_gemm_plans": lambda: ag_gemm_plans(runner, a.ag_plan_m, a.ag_plan_n, a.ag_plan_worlds, a.gathers, a.random, a.seed, a.ag_factor),
              "layers": lambda: layers(runner, [(b, t) for t in (8192, 32768) for b in (1, 16, 64)]),
+             "gemm_sinks": lambda: gemm_sinks(runner, a.sink_worlds, a.sink_m, a.sink_k),
              "primitives": lambda: primitives(runner)}
     for name in a.sets or known:
         if name not in known:
