@@ -75,7 +75,7 @@ struct reduce_scatter_sink {
   /// Waits for the partial sums of all sources for the tile in a column of tiles and the nth of these M tiles.
   /// Returns the tile's rows, counted within this rank's. Called by: every thread of the group.
   template <group Group>
-  __device__ index_range wait(Group g, int nth, int column) const {
+  __device__ __forceinline__ index_range wait(Group g, int nth, int column) const {
     index_range const mine = rows(w.rank());
     int const m_tile = first_m_tile() + nth, row = m_tile * shards.tile_m - (mixes_owners() ? mine.begin : 0);
     for (int s = 0; s < stores; ++s) e.wait(g, 0, w.size() - 1, flag(m_tile, column) + s);
@@ -88,7 +88,7 @@ struct reduce_scatter_sink {
     return {inbox + w.size() * per_rank.value() * pitch, shards.m, n, pitch};
   }
   template <group Group>
-  __device__ void copy_to_owners(Group g, tile_coord t, stored_slice s) const {
+  __device__ __forceinline__ void copy_to_owners(Group g, tile_coord t, stored_slice s) const {
     // Conditions of code with a barrier are marked as equal in all lanes, as in gathered_tiles
     index_range const tile = rows_of_tile(t.m), all = owners(tile);
     int const first = platform::uniform(all.begin), count = platform::uniform(all.size()),

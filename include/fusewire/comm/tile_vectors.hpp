@@ -39,7 +39,7 @@ __device__ void for_each_vector(Group g, int m0, int n0, int tile_m, int tile_n,
 /// thread has four loads in flight. tile_n: a constant, so that nothing is divided by a variable.
 /// Called by: every thread of the group.
 template <group Group, class T, class Visit>
-__device__ void for_each_load(Group g, matrix<T> from, int tile_n, Visit const& visit) {
+__device__ __forceinline__ void for_each_load(Group g, matrix<T> from, int tile_n, Visit const& visit) {
   constexpr int width = per_16_bytes<T>, flight = 4;
   int const per_row = tile_n / width;
   for (int i = g.rank(); i < from.rows * per_row; i += flight * g.size()) {
