@@ -23,6 +23,7 @@
 // NaN is stored then.
 #pragma once
 #include <fusewire/comm/all_reduce_sink.hpp>
+#include <fusewire/comm/reduced_rows.hpp>
 #include <fusewire/gemm/epilogue.hpp>
 #include <fusewire/gemm/mainloop.hpp>
 
@@ -64,47 +65,27 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   reduce_scatter_sink<Partial> const inbox{e, ch.world, shards, g.per_rank, g.c.cols, tile_n, n_tiles, x.stores()};
   local_shards source(shards, g.k, x.k_slice());
 
-  auto const results = [&](int of) {  // the second inbox
-    T* const behind_partials = reinterpret_cast<T*>(e.inbox<Partial>(of) + inbox.size());
-    return matrix<T>{behind_partials, g.c.rows, g.c.cols, inbox_pitch<T>(g.c.cols)};
-  };
-  auto const result_flag = [&](int nth, int n) { return (shards.m_tiles * inbox.stores + nth) * n_tiles + n; };
-  index_range const mine = inbox.rows(rank);
-  auto const reduce = [&](block b, int m, int n) {  // this rank's rows
+  reduced_rows<T, Partial> const rows{e, ch.world, inbox, g.c};
+
+  auto const reduce = [&](block b, int nth, int column) {
     constexpr int width = per_16_bytes<Partial>;
-    index_range const rows = inbox.wait(b, m, n);
+    index_range const of_tile = inbox.wait(b, nth, column);
     bool const poisoned = e.control().should_fill_nan(), aligned = is_row_aligned<width * sizeof(T)>(g.c);
+    int const above = inbox.rows(rank).begin, n0 = column * tile_n;
     auto const sums = [&](int source) { return inbox.from(source, rank); };
-    auto const of_all = [&](float x, int row, int column) { return epilogue(x, mine.begin + row, column); };
+    auto const of_all = [&](float x, int r, int col) { return epilogue(x, above + r, col); };
     detail::for_each_vector<width>(
-        b, rows.begin, n * tile_n, rows.size(), tile_n, rows.end, g.c.cols, [&](int r, int col) {
+        b, of_tile.begin, n0, of_tile.size(), tile_n, of_tile.end, g.c.cols, [&](int r, int col) {
           alignas(16) T out[width];
           detail::reduce_vector<T, Partial>(out, ranks, sums, r, col, g.c.cols, poisoned, of_all);
-          detail::store_vector(g.c, mine.begin + r, col, out, aligned);
-          for (int p = 1; p < ranks; ++p) {
-            matrix<T> to = results(ch.world.next(p));
-            to.cols = int(to.ld);  // whole vectors
-            detail::store_vector(to, mine.begin + r, col, out, true);
-          }
+          rows.store(r, col, out, aligned);
         });
-    int const flag = result_flag(inbox.first_m_tile() + m, n);
-    signal_all(b, ranks, [&](int p) { return e.to(ch.world.next(p), flag); }, e.number());
-  };
-  auto const take = [&](block b, int m, int n) {  // the other ranks' rows of a tile
-    index_range const tile = inbox.rows_of_tile(m), owners = inbox.owners(tile);
-    if (owners.size() == 1 && owners.begin == rank) return;
-    e.wait(b, owners.begin, owners.end - 1, result_flag(shards.nth_of_owner(m), n));
-    auto const take_rows = [&](int begin, int end) {
-      detail::take_tile(b, g.c.submatrix(0, 0, end, g.c.cols), begin, n * tile_n, end - begin, tile_n, results(rank),
-                        e.control().should_fill_nan());
-    };
-    take_rows(tile.begin, min(tile.end, mine.begin));
-    take_rows(max(tile.begin, mine.end), tile.end);
+    rows.stored(b, nth, column);
   };
   int const local = inbox.m_tiles() * n_tiles;
   tail const both{local + shards.all_m_tiles() * n_tiles, [&](block b, int item) {
                     if (item < local) reduce(b, item / n_tiles, item % n_tiles);
-                    else take(b, (item - local) / n_tiles, (item - local) % n_tiles);
+                    else rows.take(b, (item - local) / n_tiles, (item - local) % n_tiles);
                   }};
   Mainloop::run(shared, launch, x, g.tiles, source, inbox, no_comm{}, identity{}, both);
 }
