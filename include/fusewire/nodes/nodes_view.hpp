@@ -42,7 +42,7 @@ struct nodes_view : channel_view {
   far_peers peers = far_peers::rails;     // network_options::peers
   put_ring_view ring;                     // network_options::ring descriptors
   std::byte* windows = nullptr;           // [far ranks that it reaches][2 slots][slot_bytes]
-  std::byte* far_inbox = nullptr;         // [2 slots][slot_bytes]: where far ranks put
+  std::byte* far_inbox = nullptr;         // [2 slots][slot_bytes]: where far ranks put; may be the near inbox
   flag* far_flags = nullptr;              // [1 + flags_per_source][2 slots][sources]: headers, then data
   flag* headers = nullptr;                // [2 slots]: what a launch tells far ranks, in its note
   int inbox_region = 0, flag_region = 0;  // numbers of far_inbox and far_flags for the engine

@@ -78,13 +78,18 @@ class fused_gemm_operator {
   /// c has `rows` rows on this rank, and `copies` times the columns of b. Fails: bad_argument.
   template <class Call>
   void check(Call const& call, int rows, int copies, std::source_location where) const {
+    check(call, rows, copies, ch_.world().rank(), where);
+  }
+  /// The same, with this rank's number for the message.
+  template <class Call>
+  void check(Call const& call, int rows, int copies, int rank, std::source_location where) const {
     int const n = call.b.cols;
     require(call.a.rows == call.m && call.a.cols == o_.k, where, name_, ": a is [", call.a.rows, ", ", call.a.cols,
             "]; expected [", call.m, ", ", o_.k, "]");
     require(n >= 1 && n <= o_.max_n, where, name_, ": b is [", call.b.rows, ", ", n, "]; expected [", o_.k,
             ", 1 to max_n = ", o_.max_n, "]");
     require(call.c.rows == rows && call.c.cols == std::int64_t(copies) * n, where, name_, ": c is [", call.c.rows, ", ",
-            call.c.cols, "]; expected [", rows, ", ", std::int64_t(copies) * n, "] on rank ", ch_.world().rank());
+            call.c.cols, "]; expected [", rows, ", ", std::int64_t(copies) * n, "] on rank ", rank);
     detail::check_gemm(name_, call, o_.k, n, where);
   }
 
@@ -144,11 +149,10 @@ class fused_gemm_operator {
   char const *name_, *launch_name_;  // as it was made
   channel& ch_;                      // as it was made
   Options o_;                        // as it was made
+  gemm_launcher<T> launcher_;
 
  private:
   bool alone() const { return ch_.world().size() == 1; }
-
-  gemm_launcher<T> launcher_;
 };
 
 }  // namespace fusewire

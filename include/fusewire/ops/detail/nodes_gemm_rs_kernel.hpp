@@ -81,6 +81,29 @@ struct nodes_reduce_scatter_sink {
   }
 };
 
+namespace detail {
+
+/// A vector of epilogue(the fp32 sum over nodes, in their order), or of NaN if `poisoned`, from (r, col) on. from(s):
+/// the partial sums of source s of this node; theirs(k, x): x = the vector of node k's sums.
+template <class T, class Partial, class From, class Theirs, class Epilogue>
+__device__ void reduce_nodes(T (&out)[per_16_bytes<Partial>], nodes_epoch const& e, From const& from,
+                             Theirs const& theirs, int r, int col, int cols, bool poisoned, Epilogue const& epilogue) {
+  constexpr int width = per_16_bytes<Partial>;
+  float sum[width] = {}, own[width];
+  reduce_vector<float, Partial>(own, e.near_ranks(), from, r, col, cols, false, identity{});
+  for (int k = 0; k < e.nodes(); ++k) {
+    float more[width];
+    if (k != e.node()) theirs(k, more);
+#pragma unroll
+    for (int j = 0; j < width; ++j) sum[j] += k == e.node() ? own[j] : more[j];
+  }
+#pragma unroll
+  for (int j = 0; j < width; ++j)
+    out[j] = col + j < cols ? T(poisoned ? __builtin_nanf("") : epilogue(sum[j], r, col + j)) : T(0.0f);
+}
+
+}  // namespace detail
+
 /// C = epilogue(the sum over the ranks of all nodes of A B), for this rank's rows. Called by: nodes_gemm_rs, on every
 /// rank. Partial: the type in which partial sums travel inside a node; they are added in fp32, and travel so between
 /// nodes.
@@ -120,20 +143,14 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
       if (k != e.node()) e.wait(b, e.rail(k), tile);
     bool const poisoned = e.near().control().should_fill_nan();
     detail::for_each_vector<width>(b, row, column * tile_n, tile_m, tile_n, g.c.rows, n, [&](int r, int col) {
-      float sum[width] = {}, more[width];
       alignas(16) T out[width];
-      for (int k = 0; k < nodes; ++k) {
-        float const* const theirs = inbox.sums(e.inbox_from<std::byte>(e.rail(k)), k, tile);
-        if (k == e.node())
-          detail::reduce_vector<float, Partial>(
-              more, near, [&](int s) { return inbox.from(s, rank); }, r, col, n, false, identity{});
+      auto const theirs = [&](int k, float (&x)[width]) {
+        float const* const from = inbox.sums(e.inbox_from<std::byte>(e.rail(k)), k, tile);
 #pragma unroll
-        for (int j = 0; j < width; ++j)
-          sum[j] += k == e.node() ? more[j] : theirs[(r - row) * tile_n + col - column * tile_n + j];
-      }
-#pragma unroll
-      for (int j = 0; j < width; ++j)
-        out[j] = col + j < n ? T(poisoned ? __builtin_nanf("") : epilogue(sum[j], r, col + j)) : T(0.0f);
+        for (int j = 0; j < width; ++j) x[j] = from[(r - row) * tile_n + col - column * tile_n + j];
+      };
+      detail::reduce_nodes<T, Partial>(
+          out, e, [&](int s) { return inbox.from(s, rank); }, theirs, r, col, n, poisoned, epilogue);
       detail::store_vector(g.c, r, col, out, aligned);
     });
   };
