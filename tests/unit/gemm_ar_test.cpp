@@ -280,7 +280,7 @@ TEST_CASE("gemm_ar refuses what it cannot do, and says what it can", "[gemm_ar][
     };
     refuses("shots", {"shots = 7"}, {.max_m = 64, .max_n = 32, .k = 64, .shots = reduce_algorithm(7)});
     refuses("k", {"gemm_ar: k = 12"}, {.max_m = 64, .max_n = 32, .k = 12});
-    refuses("channel bytes", {"gemm_ar: what 2 ranks send", "12800", "8192"},
+    refuses("channel bytes", {"gemm_ar: what 2 ranks send", "12800", "12288"},
             {.max_m = 100, .max_n = 32, .k = 64, .shots = reduce_algorithm::one_shot});
     channel few(r.heap, {.max_bytes = 16_KiB, .flags_per_source = 2});
     r.found.throws<out_of_space>("channel flags", {"flags", "has 2"}, [&] {
