@@ -21,7 +21,7 @@ struct reduced_rows {
   }
   /// Stores a vector of the row'th row of this rank, to all ranks. aligned: as store_vector() has it, of C.
   template <int N>
-  __device__ void store(int row, int col, T const (&x)[N], bool aligned) const {
+  __device__ __forceinline__ void store(int row, int col, T const (&x)[N], bool aligned) const {
     int const r = inbox.rows(w.rank()).begin + row;
     detail::store_vector(c, r, col, x, aligned);
     for (int p = 1; p < w.size(); ++p) {
@@ -32,17 +32,17 @@ struct reduced_rows {
   }
   /// Publishes this rank's rows of a tile, in the nth of its M tiles. Called by: every thread of the group.
   template <group Group>
-  __device__ void stored(Group g, int nth, int column) const {
+  __device__ __forceinline__ void stored(Group g, int nth, int column) const {
     int const i = flag(inbox.first_m_tile() + nth, column);
     signal_all(g, w.size(), [&](int p) { return e.to(w.next(p), i); }, e.number());
   }
   /// Waits for the other ranks' rows of a tile, of all M tiles, and stores them to C.
   /// Called by: every thread of the group.
   template <group Group>
-  __device__ void take(Group g, int m_tile, int column) const {
+  __device__ __forceinline__ void take(Group g, int m_tile, int column) const {
     row_shards const& shards = inbox.shards;
     index_range const tile = inbox.rows_of_tile(m_tile), owners = inbox.owners(tile), own = inbox.rows(w.rank());
-    if (owners.size() == 1 && owners.begin == w.rank()) return;
+    if (platform::uniform(int(owners.size() == 1 && owners.begin == w.rank())) != 0) return;
     e.wait(g, owners.begin, owners.end - 1, flag(shards.nth_of_owner(m_tile), column));
     auto const take_rows = [&](int begin, int end) {
       detail::take_tile(g, c.submatrix(0, 0, end, c.cols), begin, column * inbox.tile_n, end - begin, inbox.tile_n,

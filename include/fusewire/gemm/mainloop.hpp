@@ -74,7 +74,8 @@ struct no_tail {};
 /// Does the tail and ends the launch. `claimed`: the value that this block claimed last, past `tiles` tiles; `shared`:
 /// a word in the block's shared memory. Called by: every thread of every block.
 template <class Launch, class Work>
-__device__ void finish_launch(Launch& launch, void* shared, int tiles, int claimed, tail<Work> const& last) {
+__device__ __forceinline__ void finish_launch(Launch& launch, void* shared, int tiles, int claimed,
+                                              tail<Work> const& last) {
   int const count = platform::uniform(last.count);  // all threads of the block go round as often
   auto const next = [&] { return platform::uniform(launch.next(block{}, static_cast<int*>(shared))); };
   for (int item = platform::uniform(claimed) - tiles; item < count; item = next() - tiles) last.work(block{}, item);
@@ -82,7 +83,7 @@ __device__ void finish_launch(Launch& launch, void* shared, int tiles, int claim
 }
 /// Ends the launch.
 template <class Launch>
-__device__ void finish_launch(Launch& launch, void*, int, int, no_tail) {
+__device__ __forceinline__ void finish_launch(Launch& launch, void*, int, int, no_tail) {
   launch.end(block{});
 }
 

@@ -12,7 +12,7 @@ class nodes_launch {
   __device__ explicit nodes_launch(nodes_view const& ch) : c_(ch), e_(ch, {ch, 0}) {}
 
   /// See channel_launch::begin().
-  __device__ void begin() {
+  __device__ __forceinline__ void begin() {
     wait_prior_grid();
     e_ = c_.begin(block{});
     launch_dependents();
@@ -29,7 +29,7 @@ class nodes_launch {
     e_.collect_credit(g);
   }
   /// Ends the launch. Called by: every thread of every block, last of all.
-  __device__ void end(block b) const { e_.end(b); }
+  __device__ __forceinline__ void end(block b) const { e_.end(b); }
 
   /// See channel_launch: end() in steps.
   __device__ void wait_epoch() const { platform::wait_loaded(e_.number()); }

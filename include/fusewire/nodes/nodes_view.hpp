@@ -48,7 +48,7 @@ struct nodes_view : channel_view {
   int inbox_region = 0, flag_region = 0;  // numbers of far_inbox and far_flags for the engine
 
   /// As channel_view::begin(), for ranks of all nodes.
-  __device__ nodes_epoch begin(block b) const;
+  __device__ __forceinline__ nodes_epoch begin(block b) const;
 };
 
 /// One launch's use of a channel of several nodes. Ranks are those of all nodes; those of a node follow each other.
@@ -84,7 +84,7 @@ class nodes_epoch {
   /// The rank of this node that has the place of `rank` on its own.
   __device__ int near_of(int rank) const { return first_near() + rank % near_ranks(); }
   /// Whether this rank can signal `rank`, and wait for it.
-  __device__ bool reaches(int rank) const {
+  __device__ __forceinline__ bool reaches(int rank) const {
     return is_near(rank) || v_->peers == far_peers::all || rank == rail(node_of(rank));
   }
 
@@ -102,7 +102,7 @@ class nodes_epoch {
   /// Publishes [to, to + count), which lies in inbox(peer), and raises flag i of `peer`. A near peer finds all that the
   /// group stored, as after channel_epoch::signal(); a far one these elements.
   template <group Group, class T>
-  __device__ void signal(Group g, int peer, int i, T const* to, std::int64_t count) const {
+  __device__ __forceinline__ void signal(Group g, int peer, int i, T const* to, std::int64_t count) const {
     if (is_near(peer)) return e_.signal(g, peer - first_near(), i);
     auto const* const from = reinterpret_cast<std::byte const*>(to);
     v_->ring.put(g, v_->world,
@@ -115,7 +115,7 @@ class nodes_epoch {
   }
   /// Raises flag i of `peer`. Order: as the other one for a near peer; a far peer finds no bytes.
   template <group Group>
-  __device__ void signal(Group g, int peer, int i) const {
+  __device__ __forceinline__ void signal(Group g, int peer, int i) const {
     if (is_near(peer)) return e_.signal(g, peer - first_near(), i);
     v_->ring.put(g, v_->world,
                  {.where = put_descriptor::where_of(peer, v_->inbox_region, v_->flag_region),
@@ -125,7 +125,8 @@ class nodes_epoch {
   /// Copies `count` elements to element `at` of the peer's inbox_from(this rank), and raises flag i there. `from` may
   /// be written again when the call returns.
   template <group Group, class T>
-  __device__ void send(Group g, int peer, int i, T const* from, std::int64_t at, std::int64_t count) const {
+  __device__ __forceinline__ void send(Group g, int peer, int i, T const* from, std::int64_t at,
+                                       std::int64_t count) const {
     T* const to = inbox<T>(peer) + at;
     copy(g, from, to, count);
     signal(g, peer, i, to, count);
@@ -133,31 +134,31 @@ class nodes_epoch {
 
   /// Waits for flag i of `source`. As fusewire::wait.
   template <group Group>
-  __device__ void wait(Group g, int source, int i) const {
+  __device__ __forceinline__ void wait(Group g, int source, int i) const {
     if (is_near(source)) return e_.wait(g, source - first_near(), i);
     fusewire::wait(g, v_->world, far_flag(1 + i, source), number(), first_of_all_nodes + source);
   }
   /// As wait(); returns whether the flag came. For `word` see fusewire::try_wait.
   template <group Group>
-  [[nodiscard]] __device__ bool try_wait(Group g, int source, int i, int* word) const {
+  [[nodiscard]] __device__ __forceinline__ bool try_wait(Group g, int source, int i, int* word) const {
     if (is_near(source)) return e_.try_wait(g, source - first_near(), i, word);
     return fusewire::try_wait(g, v_->world, far_flag(1 + i, source), number(), word, first_of_all_nodes + source);
   }
   /// Whether flag i of `source` is up now. Order: as wait() if it is.
-  __device__ bool arrived(int source, int i) const {
+  __device__ __forceinline__ bool arrived(int source, int i) const {
     if (is_near(source)) return e_.arrived(source - first_near(), i);
     return platform::atomic_load<order::acquire, scope::system>(&far_flag(1 + i, source)->value) == number();
   }
 
   /// Ends the launch: block 0 waits for the headers of near ranks and of far peers. Called by: every thread of every
   /// block, last of all.
-  __device__ void end(block b) const {
+  __device__ __forceinline__ void end(block b) const {
     if (b.index() == 0) collect_far_credit(b);
     e_.end(b);
   }
   /// As channel_control::collect_credit(), of near ranks and far peers: for kernels that end in steps.
   template <group Group>
-  __device__ void collect_credit(Group g) const {
+  __device__ __forceinline__ void collect_credit(Group g) const {
     collect_far_credit(g);
     e_.control().collect_credit(g);
   }
@@ -165,39 +166,45 @@ class nodes_epoch {
  private:
   friend struct nodes_view;
 
-  __device__ std::uint64_t slot() const { return detail::slot_of(number()); }
+  __device__ __forceinline__ std::uint64_t slot() const { return detail::slot_of(number()); }
   /// Far ranks that this one reaches, and the k-th of them.
-  __device__ int far_count() const { return (v_->nodes - 1) * (v_->peers == far_peers::all ? near_ranks() : 1); }
-  __device__ int far_rank(int k) const {
+  __device__ __forceinline__ int far_count() const {
+    return (v_->nodes - 1) * (v_->peers == far_peers::all ? near_ranks() : 1);
+  }
+  __device__ __forceinline__ int far_rank(int k) const {
     if (v_->peers == far_peers::all) return k < first_near() ? k : k + near_ranks();
     return rail(k < v_->node ? k : k + 1);
   }
   /// The inverse of far_rank().
-  __device__ int far_index(int rank) const {
+  __device__ __forceinline__ int far_index(int rank) const {
     if (v_->peers == far_peers::all) return rank < first_near() ? rank : rank - near_ranks();
     int const n = node_of(rank);
     return n < v_->node ? n : n - 1;
   }
-  __device__ std::byte* window(int peer) const {
+  __device__ __forceinline__ std::byte* window(int peer) const {
     return v_->windows + (std::uint64_t(far_index(peer)) * 2 + slot()) * v_->slot_bytes;
   }
 
   /// Flags of a row: one of each source, in the order of ranks, or of nodes where there are rails only.
-  __device__ int sources() const { return v_->peers == far_peers::all ? size() : v_->nodes; }
-  __device__ std::uint64_t flag_number(int row, int source) const {
+  __device__ __forceinline__ int sources() const { return v_->peers == far_peers::all ? size() : v_->nodes; }
+  __device__ __forceinline__ std::uint64_t flag_number(int row, int source) const {
     return (std::uint64_t(row) * 2 + slot()) * std::uint64_t(sources()) +
            std::uint64_t(v_->peers == far_peers::all ? source : node_of(source));
   }
-  __device__ flag* far_flag(int row, int source) const { return v_->far_flags + flag_number(row, source); }
+  __device__ __forceinline__ flag* far_flag(int row, int source) const {
+    return v_->far_flags + flag_number(row, source);
+  }
   /// Where data flag i of this rank is on any far peer, in bytes.
-  __device__ std::uint64_t flag_offset(int i) const { return flag_number(1 + i, rank()) * sizeof(flag); }
+  __device__ __forceinline__ std::uint64_t flag_offset(int i) const {
+    return flag_number(1 + i, rank()) * sizeof(flag);
+  }
 
-  __device__ std::uint64_t word_to_compare(int i) const {
+  __device__ __forceinline__ std::uint64_t word_to_compare(int i) const {
     if (i < launch_words) return v_->header.what[i];
     return v_->header.equal_grids * std::uint64_t(platform::grid_blocks());
   }
   /// Tells far peers what was launched, when all earlier puts have left. Called by: one wave.
-  __device__ void send_far_headers() const {
+  __device__ __forceinline__ void send_far_headers() const {
     if (!wave{}.leader()) return;
     flag* const mine = v_->headers + slot();  // whose puts of launch e-2 have left: launch e-1 waited for that
     for (int i = 0; i < header_words; ++i) store(&mine->note[i], word_to_compare(i));
@@ -214,7 +221,7 @@ class nodes_epoch {
   }
   /// As channel_control::collect_credit(), of far peers.
   template <group Group>
-  __device__ void collect_far_credit(Group g) const {
+  __device__ __forceinline__ void collect_far_credit(Group g) const {
     wait_all(
         g, v_->world, far_count(), [&](int k) { return far_flag(0, far_rank(k)); }, number(),
         [&](int k) { return first_of_all_nodes + far_rank(k); });

@@ -41,11 +41,13 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   reduced_rows<T, Partial> const results{e.near(), ch.world, inbox, g.c};
   local_shards source(g.shards, g.k, x.k_slice());
   auto const from = [&](int source) { return inbox.from(source, place); };
-  int const of_place = inbox.m_tiles() * n_tiles, steps = ch.nodes > 1 ? 2 : 1;
+  // Conditions of code with a barrier are marked as equal in all lanes, as in gathered_tiles
+  int const of_place = platform::uniform(inbox.m_tiles() * n_tiles), nodes = platform::uniform(ch.nodes),
+            node = platform::uniform(ch.node), steps = nodes > 1 ? 2 : 1;
 
   auto const for_rails = [&](auto const& visit) {
-    for (int k = 0; k < e.nodes(); ++k)
-      if (k != e.node()) visit(k);
+    for (int k = 0; k < nodes; ++k)
+      if (k != node) visit(k);
   };
   auto const sums = [&](std::byte* at, int node, int row, int column) {  // of a node: [node][tile of a row][R][tile_n]
     std::int64_t const rows = g.per_rank.value(), nth = std::int64_t(node) * n_tiles + column;
@@ -54,7 +56,7 @@ __global__ void __launch_bounds__(Mainloop::traits.threads, Mainloop::traits.min
   auto const put = [&](block b, int tile) {
     int const column = tile % n_tiles, n0 = column * tile_n;
     index_range const rows = inbox.wait(b, tile / n_tiles, column);
-    auto const window = [&](int k, int row) { return sums(e.inbox<std::byte>(e.rail(k)), e.node(), row, column); };
+    auto const window = [&](int k, int row) { return sums(e.inbox<std::byte>(e.rail(k)), node, row, column); };
     detail::for_each_vector<width>(b, rows.begin, n0, rows.size(), tile_n, rows.end, n, [&](int r, int col) {
       float out[width];
       detail::reduce_vector<float, Partial>(out, near, from, r, col, n, false, identity{});

@@ -86,8 +86,9 @@ namespace detail {
 /// A vector of epilogue(the fp32 sum over nodes, in their order), or of NaN if `poisoned`, from (r, col) on. from(s):
 /// the partial sums of source s of this node; theirs(k, x): x = the vector of node k's sums.
 template <class T, class Partial, class From, class Theirs, class Epilogue>
-__device__ void reduce_nodes(T (&out)[per_16_bytes<Partial>], nodes_epoch const& e, From const& from,
-                             Theirs const& theirs, int r, int col, int cols, bool poisoned, Epilogue const& epilogue) {
+__device__ __forceinline__ void reduce_nodes(T (&out)[per_16_bytes<Partial>], nodes_epoch const& e, From const& from,
+                                             Theirs const& theirs, int r, int col, int cols, bool poisoned,
+                                             Epilogue const& epilogue) {
   constexpr int width = per_16_bytes<Partial>;
   float sum[width] = {}, own[width];
   reduce_vector<float, Partial>(own, e.near_ranks(), from, r, col, cols, false, identity{});
