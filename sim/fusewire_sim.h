@@ -67,7 +67,19 @@ int fusewireSimNameLeast(void const* at, void const* word, uint64_t least, char 
  * threads have slept for --patience. */
 void fusewireSimOutside(int more);
 
+/* With a clock: a device outside of the machine, as a NIC, whose time is the machine's. Without one, the first returns
+ * -1 and changes nothing. What these call runs on a thread of the simulator and must not call HIP; only from there, the
+ * other two may be called. */
+/* From now on calls f(context) whenever a store of a wave to these bytes of host memory has taken effect. A null f: no
+ * more. When it has returned, no such call goes on. */
+int fusewireSimWatch(void const* at, uint64_t size, void (*f)(void* context), void* context);
+void fusewireSimAfter(double us, void (*f)(void* context), void* context); /* calls f(context) once, so much later */
+double fusewireSimNow(void);                                               /* us */
+
 typedef void (*fusewire_sim_outside_function)(int);
+typedef int (*fusewire_sim_watch_function)(void const*, uint64_t, void (*)(void*), void*);
+typedef void (*fusewire_sim_after_function)(double, void (*)(void*), void*);
+typedef double (*fusewire_sim_now_function)(void);
 typedef int (*fusewire_sim_name_part_function)(void const*, uint64_t, char const*);
 typedef int (*fusewire_sim_name_rows_function)(void const*, fusewire_sim_rows const*, char const*);
 typedef int (*fusewire_sim_forget_parts_function)(void const*, uint64_t);

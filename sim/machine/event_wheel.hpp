@@ -10,7 +10,7 @@ namespace fusewire::sim {
 
 /// An event at a time. The caller that puts it into the wheel owns it.
 struct timed_event {
-  enum class kind : u8 { operation, compute_unit, launch, group_end, kernel_end };
+  enum class kind : u8 { operation, compute_unit, launch, group_end, kernel_end, outside };
   u64 time = 0;
   timed_event* next = nullptr;
   kind what;

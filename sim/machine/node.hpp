@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <vector>
 
 #include "fusewire_sim.h"
 #include "machine/address_space.hpp"
@@ -7,6 +8,13 @@
 #include "machine/random.hpp"
 
 namespace fusewire::sim {
+
+/// Bytes of whose stores somebody outside is told; see fusewireSimWatch().
+struct watched_bytes {
+  u64 begin, end;
+  void (*tell)(void*);
+  void* context;
+};
 
 /// State that all parts of the simulator share. The runtime's lock guards it.
 struct node {
@@ -25,6 +33,7 @@ struct node {
   u64 changes = 0;  // counts whatever makes progress: memory that changed, waves that ended, ...
   u64 cycles = 0;   // simulated time, core clock
   u64 clock_reads = 0;
+  std::vector<watched_bytes> watched;
   bool published = false;  // an atomic or a store beyond group scope has just taken effect
 
   int xcds() const { return std::min(settings.cus, max_xcds / settings.partitions); }

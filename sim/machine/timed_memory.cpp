@@ -151,6 +151,7 @@ void timed_memory::perform(timed_operation& o) {
       scatter(p, o.bytes, o.data, l);
     }
     node_.changes += changed;
+    if (!node_.watched.empty()) tell_outside(o);
   } else {
     alignas(64) u32 found[2][lanes];
     for (u64 m = o.mask; m; m &= m - 1) {
@@ -164,6 +165,16 @@ void timed_memory::perform(timed_operation& o) {
     }
   }
   spare_.push_back(&o);
+}
+
+void timed_memory::tell_outside(timed_operation const& o) const {
+  for (watched_bytes const& w : node_.watched)
+    for (u64 m = o.mask; m; m &= m - 1) {
+      u64 const at = o.address[std::countr_zero(m)];
+      if (at < w.begin || at >= w.end) continue;
+      w.tell(w.context);
+      break;
+    }
 }
 
 /// For scalar atomics, which act when they are issued.

@@ -60,6 +60,7 @@ class timed_memory final : public node_memory {
   timed_operation& begin(wave&, memory_request::kind, cache_bits, u64 mask, u64 const* address, int bytes);
   bool collect(wave&, access, u64 mask, u64 const* address, int bytes);
   void send(wave&, timed_operation&, bool ordered);
+  void tell_outside(timed_operation const&) const;
 
   timing const& t_;
   event_wheel& events_;

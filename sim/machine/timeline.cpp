@@ -180,6 +180,11 @@ void timeline::drain(kernel_launch& l) {
 
 void timeline::handle(timed_event& e) {
   if (e.what == timed_event::kind::operation) return memory_->perform(static_cast<timed_operation&>(e));
+  if (e.what == timed_event::kind::outside) {
+    std::unique_ptr<outside_call> const c(static_cast<outside_call*>(&e));
+    --outside_calls_, ++node_.changes;
+    return c->call(c->context);
+  }
   auto& n = static_cast<notice&>(e);
   switch (e.what) {
     case timed_event::kind::compute_unit:
@@ -231,6 +236,11 @@ void timeline::handle(timed_event& e) {
   spare_notices_.push_back(&n);
 }
 
+void timeline::call_at(u64 time, void (*f)(void*), void* context) {
+  events_.put(*new outside_call{timed_event(timed_event::kind::outside), f, context}, time);
+  ++outside_calls_;
+}
+
 scheduler::outcome timeline::step(u64 limit) {
   if (events_.empty()) return scheduler::outcome::idle;
   something_ended_ = false;
@@ -252,7 +262,7 @@ scheduler::outcome timeline::step(u64 limit) {
 bool timeline::all_wait() {
   looked_at_ = node_.cycles;
   bool const changed = std::exchange(changes_at_look_, node_.changes) != node_.changes;
-  if (changed || scheduler_.live_.empty()) {
+  if (changed || outside_calls_ || scheduler_.live_.empty()) {
     jumped_ = 0, reads_at_look_ = node_.clock_reads;
     return false;
   }

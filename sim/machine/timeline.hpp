@@ -23,6 +23,8 @@ class timeline {
   /// Goes on until a launch has begun or ended, or for a while, but not past `limit`.
   scheduler::outcome step(u64 limit);
   void resolve_stall();
+  /// Calls f(context) then, between the machine's events; see fusewireSimAfter().
+  void call_at(u64 time, void (*f)(void*), void* context);
   u64 now() const { return node_.cycles; }
   bool idle() const { return events_.empty(); }
 
@@ -37,6 +39,10 @@ class timeline {
     compute_unit_clock* cu = nullptr;
     resident_group* group = nullptr;
     std::shared_ptr<kernel_launch> launch;
+  };
+  struct outside_call : timed_event {
+    void (*call)(void*);
+    void* context;
   };
   notice& note(timed_event::kind);
   compute_unit_clock& cu_of(int gpu, int cu) { return cus_[static_cast<std::size_t>(gpu * node_.settings.cus + cu)]; }
@@ -89,6 +95,7 @@ class timeline {
   std::map<wave_clock const*, marked_spans> marked_;
   u64 serial_ = 0;
   u64 looked_at_ = 0, changes_at_look_ = 0, reads_at_look_ = 0, jumped_ = 0;
+  u64 outside_calls_ = 0;  // that are to come
   bool something_ended_ = false;
   bool released_ = false;  // waves of the CU in its turn: a barrier has let them go on
 };

@@ -29,6 +29,11 @@ struct simulator {
   /// Null in one before version 1: says that a thread may be woken from outside of the simulator.
   void (*outside)(int) = find<decltype(outside)>("fusewireSimOutside");
 
+  /// Null in one before version 1, too; see sim/fusewire_sim.h.
+  int (*watch)(void const*, std::uint64_t, void (*)(void*), void*) = find<decltype(watch)>("fusewireSimWatch");
+  void (*after)(double, void (*)(void*), void*) = find<decltype(after)>("fusewireSimAfter");
+  double (*now)() = find<decltype(now)>("fusewireSimNow");
+
   bool there() const { return annotate && forget_regions && name_ticket; }
   static simulator const& get() {
     static simulator const one;

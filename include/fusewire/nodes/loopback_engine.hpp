@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <random>
 
+#include <fusewire/memory/simulator.hpp>
 #include <fusewire/nodes/engine.hpp>
 #include <fusewire/ranks/error.hpp>
 
@@ -28,6 +30,9 @@ struct loopback_options {
   int hold = 0;
   /// From this put on nothing leaves; -1: never
   std::int64_t stall = -1;
+  /// On fusewire-sim's clock, a NIC for each rank: bytes per us and direction, us from a byte's leaving to its arrival,
+  /// and us of the thread for each put. 0 bytes per us: no such clock, and `delay` counts
+  double bytes_per_us = 0, one_way_us = 0, post_us = 0;
   /// Breaks promise 1 of an engine, for tests that must notice: a flag arrives before its bytes
   bool flag_first = false;
   /// Breaks promise 2: later puts overtake those that progress() has named
@@ -49,6 +54,7 @@ class loopback_network {
   };
   std::mutex m_;
   std::map<int, std::vector<region>> exposed_;  // by rank
+  std::map<int, double> receives_until_;        // by rank: us of the clock
 };
 
 /// A rank's end. Requires: the host can write exposed memory: memory of the host or, under fusewire-sim, any.
@@ -87,6 +93,7 @@ class loopback_engine final : public engine {
 
   bool put(engine_put const& p) override {
     flight f{.put = p, .number = puts_++, .leaves_in = draw(), .arrives_in = draw()};
+    if (is_timed()) time(f);
     if (options_.hold && p.bytes && p.value % 3 == 0) f.arrives_in += options_.hold;
     if (options_.flag_first && p.bytes) f.arrives_in += 1 + draw();
     for (flight const& before : flying_)
@@ -98,19 +105,22 @@ class loopback_engine final : public engine {
     for (flight& f : flying_) {
       if (options_.stall >= 0 && f.number >= options_.stall) continue;
       if (!f.left) {
-        if (f.leaves_in-- > 0) continue;
+        if (is_timed() ? now() < f.leaves_at : f.leaves_in-- > 0) continue;
         auto const* from = static_cast<std::byte const*>(f.put.from);
         f.bytes.assign(from, from + f.put.bytes);
         f.left = true;
         if (f.number != options_.lose && options_.flag_first && f.put.bytes) raise(f.put);
         done.push_back(f.put.ticket);
       }
-      if (f.arrives_in-- > 0 || std::ranges::any_of(f.behind, [&](auto n) { return flies(n); })) continue;
+      if ((is_timed() ? now() < f.arrives_at : f.arrives_in-- > 0) ||
+          std::ranges::any_of(f.behind, [&](auto n) { return flies(n); }))
+        continue;
       if (f.number != options_.lose) arrive(f);
       f.over = true;
     }
     std::erase_if(flying_, [](flight const& f) { return f.over; });
   }
+  void hurry(bool on) override { hurry_ = on; }
   bool settled() override { return flying_.empty(); }
   std::optional<engine_failure> failure() override { return std::nullopt; }
 
@@ -122,12 +132,27 @@ class loopback_engine final : public engine {
   struct flight {
     engine_put put;
     std::int64_t number;
-    int leaves_in, arrives_in;  // calls of progress()
+    int leaves_in, arrives_in;             // calls of progress()
+    double leaves_at = 0, arrives_at = 0;  // us of the clock
     bool left = false, over = false;
     std::vector<std::byte> bytes = {};
     std::vector<std::int64_t> behind = {};  // these arrive first
   };
 
+  bool is_timed() const { return options_.bytes_per_us > 0; }
+  double now() const { return hurry_ ? HUGE_VAL : detail::simulator::get().now(); }
+  /// A put's bytes follow those of earlier ones out of this rank's NIC, and of whatever comes before them into the
+  /// peer's.
+  void time(flight& f) {
+    if (hurry_) return;
+    double const wire = double(f.put.bytes) / options_.bytes_per_us;
+    posted_until_ = std::max(posted_until_, now()) + options_.post_us;
+    double const begin = std::max(posted_until_, sends_until_);
+    sends_until_ = f.leaves_at = begin + wire;
+    std::lock_guard const lock(network_->m_);
+    double& receives_until = network_->receives_until_[f.put.peer];
+    receives_until = f.arrives_at = std::max(begin + options_.one_way_us, receives_until) + wire;
+  }
   int draw() { return options_.delay ? int(random_() % unsigned(options_.delay + 1)) : 0; }
   bool flies(std::int64_t number) const {
     return std::ranges::any_of(flying_, [&](flight const& f) { return f.number == number && !f.over; });
@@ -162,6 +187,8 @@ class loopback_engine final : public engine {
   std::mt19937 random_;
   std::vector<flight> flying_;
   std::int64_t puts_ = 0;
+  bool hurry_ = false;
+  double posted_until_ = 0, sends_until_ = 0;  // us of the clock
 };
 
 }  // namespace fusewire

@@ -4,6 +4,8 @@
 //   ring --> pending --> engine.put() --> engine.progress(): its source may be written again --> done, in order
 //   a kernel of this rank gave up (its alarm) --> mail to far ranks
 //   mail, or a rank that cannot be reached --> all waits of this rank's kernels end
+//
+// On fusewire-sim's clock there is no thread: its turns are calls at times of the machine (simulated_turns).
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -20,9 +22,9 @@
 #include <vector>
 
 #include <fusewire/memory/alarm.hpp>
-#include <fusewire/memory/simulator.hpp>
 #include <fusewire/nodes/engine.hpp>
 #include <fusewire/nodes/put_ring.hpp>
+#include <fusewire/nodes/simulated_turns.hpp>
 
 namespace fusewire::detail {
 
@@ -43,7 +45,11 @@ struct proxy_parts {
 
 class proxy {
  public:
-  explicit proxy(proxy_parts p) : parts_(std::move(p)), thread_([this] { run(); }) {}
+  explicit proxy(proxy_parts p)
+      : parts_(std::move(p)),
+        turns_(parts_.ring, std::size_t(parts_.size) * sizeof(put_descriptor), [this] { return turn_on_clock(); }) {
+    if (!turns_.on()) thread_ = std::thread([this] { run(); });
+  }
   proxy(proxy const&) = delete;
   /// Tells far ranks that this one leaves. Lets what is under way arrive, for at most `limit`.
   void leave(std::chrono::nanoseconds limit) {
@@ -55,7 +61,7 @@ class proxy {
   }
   ~proxy() {
     stop_ = true;
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
 
   /// Waits until everything that kernels have asked for has arrived, for at most `limit`. Returns whether it has.
@@ -66,6 +72,7 @@ class proxy {
       {
         std::lock_guard const lock(m_);
         if (!broken_.empty()) return false;
+        if (turns_.on()) parts_.engine->hurry(true), (void)turn(), parts_.engine->hurry(false);
         if (!has_work() && parts_.engine->settled()) return true;
       }
       if (std::chrono::steady_clock::now() - start > limit) return false;
@@ -104,14 +111,9 @@ class proxy {
     auto const outside = simulator::get().outside;
     if (outside) outside(1);
     for (int idle = 0; !stop_;) {
-      bool worked = false;
-      try {
-        worked = turn();
-      } catch (std::exception const& e) {
-        std::lock_guard const lock(m_);
-        broken_ = text("the thread of rank ", parts_.rank, " for other nodes has failed: ", e.what());
-        end_waits(broken_);
-      }
+      std::unique_lock lock(m_);
+      bool const worked = guarded_turn();
+      lock.unlock();
       idle = worked ? 0 : idle + 1;
       // It shares the cores with threads that launch
       if (idle > 200) std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -120,9 +122,24 @@ class proxy {
     if (outside) outside(-1);
   }
 
-  /// Returns whether anything went on.
-  bool turn() {
+  /// As the next, with the lock. Returns whether there is more to do.
+  bool turn_on_clock() {
     std::lock_guard const lock(m_);
+    (void)guarded_turn();
+    return broken_.empty() && (has_work() || !parts_.engine->settled());
+  }
+  /// turn(); what it throws ends the waits of all kernels.
+  bool guarded_turn() {
+    try {
+      return turn();
+    } catch (std::exception const& e) {
+      broken_ = text("the thread of rank ", parts_.rank, " for other nodes has failed: ", e.what());
+      end_waits(broken_);
+      return false;
+    }
+  }
+  /// Returns whether anything went on. Requires: the lock.
+  bool turn() {
     if (!broken_.empty()) return end_waits(broken_), false;
     bool worked = take();
     while (!pending_.empty() && parts_.engine->put(pending_.front())) pending_.pop_front(), ++puts_, worked = true;
@@ -200,6 +217,7 @@ class proxy {
   std::string broken_;  // why it does nothing any more
   std::atomic<std::uint64_t> puts_ = 0;
   std::atomic<bool> stop_ = false;
+  simulated_turns turns_;
   std::thread thread_;  // the last: it uses all others
 };
 
