@@ -45,8 +45,9 @@ class stopwatch {
     double const one = slowest(of_ranks([&] { call(0); }, how));
     return few ? one : slowest(of_ranks([&] { call(1), call(2); }, how)) - one;
   }
-  /// Every rank's time of what is enqueued, in us.
-  std::vector<double> of_ranks(std::function<void()> const& enqueue, enqueued how = enqueued::as_graph) {
+  /// Every rank's time of what is enqueued, in us. meet(): enqueues what comes before it, once ranks have met.
+  std::vector<double> of_ranks(std::function<void()> const& enqueue, enqueued how = enqueued::as_graph,
+                               std::function<void()> const& meet = {}) {
     hipGraph_t graph = nullptr;
     hipGraphExec_t exec = nullptr;
     if (how == enqueued::as_graph) {
@@ -58,6 +59,7 @@ class stopwatch {
       w_.barrier();
     }
     launch(w_, w_.stream(), {.blocks = 1, .threads = 64}, begin_together, view_, meet_, std::uint64_t(40'000));
+    if (meet) meet();
     check_hip(hipEventRecord(start_, w_.stream()), "hipEventRecord");
     if (exec) check_hip(hipGraphLaunch(exec, w_.stream()), "hipGraphLaunch");
     else enqueue();

@@ -423,6 +423,43 @@ def gemm_sinks(runner, worlds, rows, ks):
         runner.file(op, NOMINAL_MHZ, make_of(op), program=program)
 
 
+PUT = 3 + 0.5 + 0.3  # us of a put without bytes: one_way_us and post_us of bench/projection_nodes.cpp, and a turn of the thread
+
+
+def nodes(runner, rates):
+    """Operators over two nodes of eight, with NICs of `rates` GB/s, beside one node of eight that does the same work."""
+    program, w, n = runner.program.parent / "projection_nodes", 8, 8192
+    sinks, all_reduce = runner.program.parent / "projection_sinks", runner.program.parent / "projection_all_reduce"
+    for path in (program, sinks, all_reduce):
+        if not path.exists():
+            sys.exit(f"error: {path} is not there\n       cmake --build it, in a preset with FUSEWIRE_BENCHMARK_LAYERS: target {path.name}")
+    def time(gpus, *command):
+        found = re.search(r" ([0-9.]+)$", runner.simulate(gpus, NOMINAL_MHZ, *command) or "", re.M)
+        return float(found[1]) if found else None
+    def make(known, fresh, add):
+        def row(name, one, two, own, between, inside):
+            """one, two: commands for a node and for two of them; own: a GEMM; between: bytes that a rank puts; inside: us of RCCL in a node."""
+            if not fresh(f"nodes/one/{name}"):
+                add(f"nodes/one/{name}", time(w, *one), "simulated", label="bf16")
+            if own and not fresh(f"nodes/own_gemm/{name}"):
+                add(f"nodes/own_gemm/{name}", runner.projection(1, NOMINAL_MHZ, "gemm", *own), "simulated", label="this library's GEMM of a rank of two nodes")
+            for gbs in rates:
+                if not fresh(f"nodes/two_{gbs}/{name}"):
+                    add(f"nodes/two_{gbs}/{name}", time(2 * w, program, two[0], gbs, 2, w, *two[1:]), "simulated", label="bf16")
+                gemm = known.get(f"nodes/own_gemm/{name}")
+                if gemm or not own:
+                    steps = [gemm["real_time"]] if own else []
+                    add(f"nodes/steps_{gbs}/{name}", sum(steps) + inside + PUT + between / (gbs * 1e3) + (1 + len(steps)) * GRAPH_GAP, "composed", label="own_gemm, RCCL in a node, puts")
+        for nbytes in (8 * KIB, 64 * KIB, MIB, 8 * MIB):
+            row(f"all_reduce/bytes:{nbytes}", (all_reduce, w, max(1, nbytes // 16384), min(nbytes // 2, 8192), "chosen"), ("all_reduce", nbytes), None, nbytes // w, rate(RCCL_ALL_REDUCE[w], nbytes))
+        for m, k in ((16, 16384), (64, 16384), (256, 16384)):
+            row(f"gemm_ar/M:{m}/N:{n}/K:{k}", (sinks, "gemm_ar", w, m, n, k), ("gemm_ar", m, n, k), (m, n, k // (2 * w)), 2 * m * n // w, rate(RCCL_ALL_REDUCE[w], 2 * m * n))
+        for m, columns in ((256, 16384), (256, 57344), (1024, 16384)):
+            row(f"ag_gemm/M:{m}/N:{columns}/K:8192", (runner.program, "ag_gemm", "chosen", "m", w, m, columns // w, 8192), ("ag_gemm", m, columns // (2 * w), 8192),
+                (m, columns // (2 * w), 8192), 2 * m * 8192 // (2 * w), rccl_all_gather(w, 2 * m * 8192))
+    runner.file("nodes", NOMINAL_MHZ, make, plans=False, program=program)
+
+
 def primitives(runner):
     wanted = ["^load$", "^store$", "^atomic/fetch_add$", "^signal/", "^barrier/", "^copy/p[a-z]*/(block|plain)/blocks:(16|64)/bytes:1048576$", "^copy_all/.*/ranks:(4|8)/blocks:16/bytes:1048576$"]
     def make(known, fresh, add):
@@ -441,7 +478,7 @@ def primitives(runner):
 def main():
     numbers = lambda text: [int(x) for x in text.split(",")]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="*", metavar="SET", help="ag_gemm, sustained, flash_decode, taxes, plans, ag_gemm_plans, layers, gemm_sinks, primitives (default: all)")
+    parser.add_argument("sets", nargs="*", metavar="SET", help="ag_gemm, sustained, flash_decode, taxes, plans, ag_gemm_plans, layers, gemm_sinks, nodes, primitives (default: all)")
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path(os.environ.get("FUSEWIRE_BUILD_DIR", ROOT / "build" / "sim")))
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench" / "results")
     parser.add_argument("--filter", metavar="REGEX", default="", help="of the benchmarks' names: others are not simulated (primitives: not stored), and what is stored of them is kept")
@@ -464,6 +501,7 @@ def main():
     parser.add_argument("--sink_m", type=numbers, default=[1, 4, 16, 64, 128, 256], help="rows of the set `gemm_sinks`")
     parser.add_argument("--sink_worlds", type=numbers, default=[2, 4, 8])
     parser.add_argument("--sink_k", type=numbers, default=[8192, 28672])
+    parser.add_argument("--nic", type=numbers, default=[47, 24], help="GB/s of a NIC and direction, of the set `nodes`")
     parser.add_argument("--random", type=int, default=50, help="random shapes of the sets `plans` and `ag_gemm_plans`, beside those")
     parser.add_argument("--seed", type=int, default=1, help="of the random shapes")
     parser.add_argument("--factor", type=float, default=1.4, help="of the set `plans`: plans whose modelled time is up to this many times that of the best are simulated, and at least two others")
@@ -478,6 +516,7 @@ def main():
              "ag_gemm_plans": lambda: ag_gemm_plans(runner, a.ag_plan_m, a.ag_plan_n, a.ag_plan_worlds, a.gathers, a.random, a.seed, a.ag_factor),
              "layers": lambda: layers(runner, [(b, t) for t in (8192, 32768) for b in (1, 16, 64)]),
              "gemm_sinks": lambda: gemm_sinks(runner, a.sink_worlds, a.sink_m, a.sink_k),
+             "nodes": lambda: nodes(runner, a.nic),
              "primitives": lambda: primitives(runner)}
     for name in a.sets or known:
         if name not in known:

@@ -40,6 +40,16 @@ bool within(double x, double low, double high) {
 
 }  // namespace
 
+TEST_CASE("a device outside of the machine answers at the machine's time") {
+  result const r = sim("--gpus 1 --time", "sim_outside device");
+  INFO(r.output);
+  double took = 0, waited = 0, found = 0;
+  REQUIRE(std::sscanf(r.output.c_str(), "%lf %lf %lf", &took, &waited, &found) == 3);
+  CHECK(within(took, 7, 7.001));
+  CHECK(within(waited - found, 7, 10));  // a store and polls of memory of the host, besides
+  CHECK(sim("--gpus 1", "sim_outside device").output == "no clock\n");
+}
+
 TEST_CASE("events come in the order of their times, and those of one time in the order in which they were put") {
   random_source chance(5);
   event_wheel wheel;

@@ -2,7 +2,12 @@
 //   fusewire-sim outside to_host RELEASE MEMORY      a kernel writes, then stores a word of the host; the thread reads
 //   fusewire-sim outside to_kernel ACQUIRE MEMORY    the thread writes, then stores that word; a kernel reads
 //   fusewire-sim outside unreleased RELEASE          the kernel has written the bytes before; memory of hipMalloc
+//   fusewire-sim --time outside device               a device of the clock answers a store 7 us later; it prints how
+//                                                    many us that takes, how many a kernel waits for it, and
+//                                                    one that finds it; or "no clock"
 //   RELEASE, ACQUIRE: system, device, none; MEMORY: host, device, uncached. It prints how many runs of 40 were wrong.
+#include <dlfcn.h>
+
 #include <string>
 #include <thread>
 
@@ -51,10 +56,56 @@ __global__ void write_and_read(unsigned* x, unsigned value, scope s, unsigned* f
     if (x[i] != value) atomicAdd(wrong, 1u);
 }
 
+__global__ void ask(unsigned* words, unsigned long long* took) {
+  unsigned long long const begin = wall_clock64();
+  __hip_atomic_store(words, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+  while (poll(words + 1) != 1) {}
+  *took = wall_clock64() - begin;
+}
+
+/// Answers: one word behind the one that was stored to.
+struct answering_device {
+  static inline auto const watch = reinterpret_cast<int (*)(void const*, unsigned long, void (*)(void*), void*)>(
+      dlsym(RTLD_DEFAULT, "fusewireSimWatch"));
+  static inline auto const after =
+      reinterpret_cast<void (*)(double, void (*)(void*), void*)>(dlsym(RTLD_DEFAULT, "fusewireSimAfter"));
+  static inline auto const now = reinterpret_cast<double (*)()>(dlsym(RTLD_DEFAULT, "fusewireSimNow"));
+  unsigned* words;
+  double asked_at = 0, answered_at = 0;
+
+  static void asked(void* d) {
+    static_cast<answering_device*>(d)->asked_at = now();
+    after(7, answer, d);
+  }
+  static void answer(void* d) {
+    auto& self = *static_cast<answering_device*>(d);
+    self.answered_at = now();
+    self.words[1] = self.words[0];
+  }
+};
+
+int ask_device() {
+  unsigned* words;
+  unsigned long long *took, ticks[2] = {};
+  HIP(hipHostMalloc(&words, 128, hipHostMallocMapped | hipHostMallocCoherent));
+  HIP(hipMalloc(&took, 8));
+  words[0] = words[1] = 0;
+  answering_device d{words};
+  if (d.watch(words, 4, answering_device::asked, &d) != 0) return std::printf("no clock\n"), 0;
+  ask<<<1, 1>>>(words, took);
+  HIP(hipMemcpy(&ticks[0], took, 8, hipMemcpyDeviceToHost));
+  (void)d.watch(words, 4, nullptr, nullptr);
+  ask<<<1, 1>>>(words, took);  // the word is there: nobody is asked
+  HIP(hipMemcpy(&ticks[1], took, 8, hipMemcpyDeviceToHost));
+  std::printf("%.3f %.2f %.2f\n", d.answered_at - d.asked_at, double(ticks[0]) / 100, double(ticks[1]) / 100);
+  return 0;
+}
+
 scope scope_of(std::string const& s) { return s == "system" ? system_scope : s == "device" ? device_scope : no_scope; }
 
 int main(int argc, char** argv) {
   std::string const what = argc > 1 ? argv[1] : "", memory = argc > 3 ? argv[3] : "device";
+  if (what == "device") return ask_device();
   scope const s = scope_of(argc > 2 ? argv[2] : "");
   unsigned *x, *flag, *wrong;
   if (memory == "host") HIP(hipHostMalloc(&x, words * 4, hipHostMallocMapped | hipHostMallocCoherent));

@@ -172,10 +172,10 @@ __global__ void __launch_bounds__(nodes_all_reduce_plan::threads)
     x.sent_near(chunks + chunk);
   });
   detail::for_chunks(b, 0, 0, chunks, [&](int chunk) {
+    e.near().wait(b, 0, near - 1, chunks + chunk);
+    bool const is_nan = failed();
     for (int p = near - 1; p > 0; --p) {
       int const owner = ch.world.next(p);
-      e.near().wait(b, owner, chunks + chunk);
-      bool const is_nan = failed();
       auto const to = x.results(owner);
       x.for_vectors(chunk, to.bytes, [&](int v, std::int64_t at) {
         auto y = __builtin_bit_cast(detail::vec16<std::byte>, *x.near_vector(place, 1, owner, v));
