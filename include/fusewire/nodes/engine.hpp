@@ -69,8 +69,10 @@ class engine {
   virtual void progress(std::vector<std::uint64_t>& done) = 0;
   /// Whether everything that was put so far has arrived. Called again and again, with progress() in between.
   virtual bool settled() = 0;
-  /// For engines whose time is fusewire-sim's, which stands still while no kernel runs: from now on, or no more, puts
-  /// take no time.
+  /// Whether puts go on in calls for this rank alone, within this process. On fusewire-sim's clock the calls then come
+  /// at its times, from no thread.
+  virtual bool is_simulated() const { return false; }
+  /// For such an engine: that clock stands still while no kernel runs. From now on, or no more, puts take no time.
   virtual void hurry(bool) {}
   /// A peer that cannot be reached any more. Each is named once; puts to it may be lost.
   virtual std::optional<engine_failure> failure() = 0;

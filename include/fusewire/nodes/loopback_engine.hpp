@@ -120,6 +120,7 @@ class loopback_engine final : public engine {
     }
     std::erase_if(flying_, [](flight const& f) { return f.over; });
   }
+  bool is_simulated() const override { return true; }
   void hurry(bool on) override { hurry_ = on; }
   bool settled() override { return flying_.empty(); }
   std::optional<engine_failure> failure() override { return std::nullopt; }

@@ -47,7 +47,8 @@ class proxy {
  public:
   explicit proxy(proxy_parts p)
       : parts_(std::move(p)),
-        turns_(parts_.ring, std::size_t(parts_.size) * sizeof(put_descriptor), [this] { return turn_on_clock(); }) {
+        turns_(parts_.engine->is_simulated(), parts_.ring, std::size_t(parts_.size) * sizeof(put_descriptor),
+               [this] { return turn_on_clock(); }) {
     if (!turns_.on()) thread_ = std::thread([this] { run(); });
   }
   proxy(proxy const&) = delete;

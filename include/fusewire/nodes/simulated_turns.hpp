@@ -16,11 +16,12 @@ class simulated_turns {
  public:
   static constexpr double us = 0.5;  // from a store to the turn that finds it, and from turn to turn; an assumption
 
-  /// Does nothing without that clock. turn(): returns whether there is more to do.
-  simulated_turns(void const* ring, std::size_t bytes, std::function<bool()> turn)
+  /// Does nothing without that clock, or if not `wanted`. turn(): returns whether there is more to do.
+  simulated_turns(bool wanted, void const* ring, std::size_t bytes, std::function<bool()> turn)
       : ring_(ring), bytes_(bytes), shared_(std::make_shared<shared>(std::move(turn))) {
     auto const& sim = simulator::get();
-    on_ = sim.watch && sim.watch(ring, bytes, [](void* s) { stored(*static_cast<shared*>(s)); }, shared_.get()) == 0;
+    on_ = wanted && sim.watch &&
+          sim.watch(ring, bytes, [](void* s) { stored(*static_cast<shared*>(s)); }, shared_.get()) == 0;
   }
   simulated_turns(simulated_turns const&) = delete;
   ~simulated_turns() {
