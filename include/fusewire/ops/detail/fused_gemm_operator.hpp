@@ -149,7 +149,7 @@ class fused_gemm_operator {
   char const *name_, *launch_name_;  // as it was made
   channel& ch_;                      // as it was made
   Options o_;                        // as it was made
-  gemm_launcher<T> launcher_;
+  gemm_launcher<T> launcher_;        // plans, loads and launches
 
  private:
   bool alone() const { return ch_.world().size() == 1; }

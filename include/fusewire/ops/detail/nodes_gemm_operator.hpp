@@ -12,7 +12,7 @@ namespace fusewire {
 template <class T, class Options>
 class nodes_gemm_operator : protected fused_gemm_operator<T, Options> {
  protected:
-  using base = fused_gemm_operator<T, Options>;
+  using base = fused_gemm_operator<T, Options>;  ///< The operator of a node.
 
   /// As fused_gemm_operator(). Fails: bad_argument.
   nodes_gemm_operator(char const* name, char const* launch_name, nodes_channel& ch, Options const& o,
@@ -72,9 +72,13 @@ class nodes_gemm_operator : protected fused_gemm_operator<T, Options> {
                            all_.view(header(plan)), g);
   }
 
+  /// Ranks of all nodes.
   int ranks() const { return all_.all().size(); }
+  /// This rank, of all nodes.
   int rank() const { return all_.all().rank(); }
+  /// Ranks of a node.
   int near_ranks() const { return base::ch_.world().size(); }
+  /// How many nodes there are.
   int nodes() const { return ranks() / near_ranks(); }
 
  private:
