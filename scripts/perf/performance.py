@@ -309,7 +309,7 @@ AG_GEMM_PROJECTED = ["**own gemm**: this library's `gemm` on one GPU, on the sam
 
 def projections(results, out):
     """Nothing here is a measurement, and every table says so."""
-    titles = {"ag_gemm": "All-gather + GEMM", "ag_gemm_sustained": "All-gather + GEMM at the clock of full power", "flash_decode": "Flash Decode", "gemm_plans": "The GEMM alone, by plan", "ag_gemm_plans": "All-gather + GEMM, by plan", "primitives": "Primitives"}
+    titles = {"ag_gemm": "All-gather + GEMM", "ag_gemm_sustained": "All-gather + GEMM at the clock of full power", "flash_decode": "Flash Decode", **dict(SINKS), "gemm_plans": "The GEMM alone, by plan", "ag_gemm_plans": "All-gather + GEMM, by plan", "primitives": "Primitives"}
     for kind, title in titles.items():
         path = results / f"{kind}.mi300x_projected.json"
         if not path.exists():
@@ -343,6 +343,18 @@ def projections(results, out):
                 if "fused" in found:
                     k, fused, twin, local = key_of(name), time(found, "fused"), time(found, "bsp_graph"), time(found, "local")
                     out.append(f"| {k['W']} | {k['kv']} | {number(local)} | {number(time(found, 'rccl'))} | {number(twin)} | {number(fused)} | {over(fused, local)} | {over(twin, fused)} | {number(found['fused']['bytes'] / fused * 1e-6, 2)} |")
+        elif kind in dict(SINKS):
+            out.append("bf16; K and N are all ranks'. own gemm: this library's `gemm` with a rank's K or N, on the same clock. link: bytes of the busiest link over 48 GB/s. bulk-synchronous: own gemm, RCCL at")
+            out.append("published rates, interpolated (half of an all-reduce for the other two), and a graph's gap, composed. Target: 1.15 times the longer of own gemm and link, and 6 us. Microseconds, projected.\n")
+            out += ["| W | K | M | own gemm | link | RCCL | bulk-synchronous | fused | target | fused / own gemm | bulk-synchronous / fused |", "|---" * 11 + "|"]
+            missed = 0
+            for name, found in sorted(shapes.items(), key=lambda item: [int(key_of(item[0])[x]) for x in ("W", "K", "M")]):
+                if "fused" in found and "own_gemm" in found:
+                    k, own, link, fused, twin = key_of(name), time(found, "own_gemm"), time(found, "link"), time(found, "fused"), time(found, "bsp_graph")
+                    target = 1.15 * max(own, link) + 6
+                    missed += fused > target
+                    out.append(f"| {k['W']} | {k['K']} | {k['M']} | {number(own)} | {number(link)} | {number(time(found, 'rccl'))} | {number(twin)} | {number(fused)} | {number(target)} | {over(fused, own)} | {over(twin, fused)} |")
+            out.append(f"\nAbove the target: {missed} of {sum('fused' in f and 'own_gemm' in f for f in shapes.values())}.")
         elif kind == "gemm_plans":
             out += chosen_and_fastest(data, ["N", "K", "M"], PLANS_OF_GEMM + other_runs(data, ag_gemm_projected(results)))
         elif kind == "ag_gemm_plans":

@@ -434,8 +434,8 @@ def nodes(runner, rates):
         if not path.exists():
             sys.exit(f"error: {path} is not there\n       cmake --build it, in a preset with FUSEWIRE_BENCHMARK_LAYERS: target {path.name}")
     def time(gpus, *command):
-        found = re.search(r" ([0-9.]+)$", runner.simulate(gpus, NOMINAL_MHZ, *command) or "", re.M)
-        return float(found[1]) if found else None
+        found = re.findall(r" ([0-9.]+)$", runner.simulate(gpus, NOMINAL_MHZ, *command) or "", re.M)
+        return float(found[-1]) if found else None
     def make(known, fresh, add):
         def row(name, one, two, own, between, inside):
             """one, two: commands for a node and for two of them; own: a GEMM; between: bytes that a rank puts; inside: us of RCCL in a node."""

@@ -11,7 +11,8 @@
 //              wait for the flag of another rank's tile --> C
 //
 // For each element of C, a rank sends 2 (W - 1) bytes with one shot, 4 (W - 1) / W with two; fp32 partial sums double
-// what is reduced. One-shot waits once, two-shot twice.
+// what is reduced. One-shot waits once, two-shot twice. With few rows, two-shot's tiles have rows of several owners, as
+// in gemm_rs_kernel.hpp.
 //
 // Deadlock: all blocks are resident (launch() checks). Multiplications wait for nothing. A block adds up only when all
 // multiplications of its rank are done or running in other blocks. It takes other ranks' tiles only when the same
